@@ -128,7 +128,7 @@ ENV PATH=/opt/logpipeline/bin:/usr/local/bin:/usr/bin:/bin \
 WORKDIR /
 USER 65532:65532
 EXPOSE 9104
-ENTRYPOINT ["python", "-m", "logpipeline_spark.running.entrypoint"]
+ENTRYPOINT ["python", "-m", "logpipeline_spark.job.entrypoint"]
 
 # The server is one static binary: it needs certificates, and nothing else.
 FROM scratch AS nats

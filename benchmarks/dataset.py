@@ -1,4 +1,4 @@
-"""The file that is moved: lines like a web server's, made anew from a seed."""
+"""The file that is moved: lines like a web server's, generated from a seed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What many pipelines cost one operator: run by ``make bench-operator``, on a Kubernetes of our own
-whose pods only pretend to run.
+"""The cost of many pipelines for one operator: run by ``make bench-operator``, on its own
+Kubernetes, whose pods only pretend to run.
 
-It is not called ``operator``: beside a module of that name no Python starts.
+The module is not called ``operator``: no Python starts beside a module of that name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AGENTS = ("logpipeline-operator", "kopf/")
 READS = ("get", "list", "watch")
 POLL_S = 0.5
 DEADLINE_S = 1_800
-# So often the operator looks at what nobody tells it of.
+# The operator checks a pipeline without events this often.
 PERIOD_S = 30.0
 IDLE_PERIODS = 2
 IMAGES = {
@@ -56,7 +56,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What the operator did from one moment to another."""
+    """The operator's work in a span of time."""
 
     seconds: float
     cpu_s: float
@@ -91,7 +91,7 @@ def main() -> None:
 
 @contextmanager
 def own_cluster(name: str) -> Iterator[Path]:
-    """Make a Kubernetes for this run alone."""
+    """Create a Kubernetes for this run only."""
     try:
         yield creation.create(name).kubeconfig
     finally:
@@ -99,7 +99,7 @@ def own_cluster(name: str) -> Iterator[Path]:
 
 
 async def measured(cluster: Cluster, folder: Path, count: int) -> list[Row]:
-    """Make *count* pipelines, let them be, and return the figures."""
+    """Create *count* pipelines, leave them alone, and return the figures."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
     cluster.kubectl("wait", "--for=condition=Established", "-f", str(DEFINITION))
     cluster.kubectl("create", "namespace", NAMESPACE)
@@ -118,7 +118,7 @@ async def measured(cluster: Cluster, folder: Path, count: int) -> list[Row]:
             async with asyncio.timeout(DEADLINE_S):
                 await quiet(meter)
             meter.begin()
-            # What is measured is what happens while nothing does.
+            # The idle cost is measured: nothing changes meanwhile.
             await asyncio.sleep(IDLE_PERIODS * PERIOD_S)
             idle = meter.span()
             # Its finalizer waits for the operator.
@@ -128,7 +128,7 @@ async def measured(cluster: Cluster, folder: Path, count: int) -> list[Row]:
 
 
 def rows_of(count: int, applied_s: float, ready_s: float, making: Span, idle: Span) -> list[Row]:
-    """The figures, as the other benchmarks have them."""
+    """Return the figures in the form of the other benchmarks."""
     periods = idle.seconds / PERIOD_S * count
 
     def row(metric: str, value: float, unit: str) -> Row:
@@ -163,13 +163,13 @@ class Meter:
         self._started = time.monotonic()
 
     def span(self) -> Span:
-        """Return what was since the beginning."""
+        """Return the work since the beginning."""
         cost = cost_of(self._pid)
         requests: Counter[str] = Counter()
         with self._log.open() as lines:
             lines.seek(self._offset)
             for line in lines:
-                # One that is just being written has no end.
+                # A request in progress has no end yet.
                 entry = json.loads(line) if line.endswith("\n") else {}
                 if entry.get("userAgent", "").startswith(AGENTS):
                     requests[entry["verb"]] += entry["stage"] == "ResponseComplete"
@@ -215,7 +215,7 @@ def manifest(number: int, server: str) -> Manifest:
 
 
 async def take_all(server: str, pipelines: list[Manifest]) -> None:
-    """Stand in for the collectors: nobody takes the partitions of pods that only pretend."""
+    """Act for the collectors: pods that only pretend do not take partitions."""
     connection = Connection(NatsOptions(servers=(server,)))
     await connection.start(patience_s=DEADLINE_S)
     js = JetStream(connection)
@@ -241,7 +241,7 @@ def children(cluster: Cluster) -> list[str]:
 
 
 def true(cluster: Cluster, condition: str) -> int:
-    """How many pipelines have the *condition*."""
+    """Return the number of pipelines with the *condition*."""
     one = f'{{.status.conditions[?(@.type=="{condition}")].status}}'
     path = "{range .items[*]}" + one + '{"\\n"}{end}'
     found = cluster.kubectl(

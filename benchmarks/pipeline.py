@@ -1,7 +1,7 @@
-"""logpipeline on the same file: nats-server, shipper and collector, each a process of its own.
+"""logpipeline on the same file: nats-server, shipper and collector, each in its own process.
 
-The server is one without logins, or a managed one as the operator configures it: everyone is a user
-who may do little, and speaks TLS.
+The server is one without logins, or a managed one with the operator's configuration: each role is a
+user with few rights, and uses TLS.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 
 import yaml
 
-from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import LOOPBACK, EmbeddedServer
+from logpipeline.group.assignment import ensure_assigned
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_cli.local.supervisor import free_port
-from logpipeline_operator.children import config, credentials, nats_auth, nats_tls
+from logpipeline_operator.children import config, credentials, nats_tls
 from managed_server import managed
 from processes import stop
 from trial import Trial, measure, size_below
@@ -88,13 +88,13 @@ async def _run(
     serving: AbstractAsyncContextManager[Server],
 ) -> Trial:
     async with serving as server:
-        _command("apply", *server.words[nats_auth.OPERATOR])
+        _command("apply", *server.words[credentials.OPERATOR])
         await _assign(server.operator, pipeline)
         parts: list[Part] = []
         try:
-            words = [*server.words[nats_auth.COLLECTOR], "--member", MEMBER]
+            words = [*server.words[credentials.COLLECTOR], "--member", MEMBER]
             parts.append(Part.start(folder / "collect", "collect", *words))
-            words = server.words[nats_auth.SHIPPER]
+            words = server.words[credentials.SHIPPER]
             parts.append(Part.start(folder / "ship", "ship", *words))
             for part in parts:
                 part.await_ready()
@@ -114,11 +114,11 @@ async def _run(
 
 @asynccontextmanager
 async def _open(folder: Path, pipeline: LogPipeline) -> AsyncIterator[Server]:
-    """Run a server that lets everyone do everything."""
+    """Run a server without access control."""
     resource = _written(folder / "bench.yaml", pipeline)
     async with EmbeddedServer(folder / "nats") as server:
         words = ["-f", str(resource), "--nats", server.url]
-        roles = (nats_auth.OPERATOR, nats_auth.COLLECTOR, nats_auth.SHIPPER)
+        roles = (credentials.OPERATOR, credentials.COLLECTOR, credentials.SHIPPER)
         options = NatsOptions(servers=(server.url,))
         yield Server(server.pid, dict.fromkeys(roles, words), options)
 
@@ -130,7 +130,7 @@ async def _managed(folder: Path, pipeline: LogPipeline) -> AsyncIterator[Server]
     async with managed(wanted, folder / "nats", has_accounts=True, names=(HERE,)) as server:
         url = server.url.replace(LOOPBACK, HERE)
         words = {}
-        for role in (nats_auth.OPERATOR, nats_auth.COLLECTOR, nats_auth.SHIPPER):
+        for role in (credentials.OPERATOR, credentials.COLLECTOR, credentials.SHIPPER):
             local = replace(
                 pipeline.spec.local, nats=credentials.local_nats(wanted, role, server.at(role))
             )
@@ -186,7 +186,7 @@ class Part:
         return Part({"collect": "collector", "ship": "shipper"}[command], process, port, log)
 
     def await_ready(self) -> None:
-        """Return when the component says that it is ready.
+        """Wait until the component reports that it is ready.
 
         Raises:
             RuntimeError: it ended, or is not ready in time.

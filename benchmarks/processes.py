@@ -1,4 +1,4 @@
-"""What processes cost, from the kernel's own accounting."""
+"""The cost of processes, from the kernel's own accounting."""
 
 from __future__ import annotations
 

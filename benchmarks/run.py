@@ -76,7 +76,7 @@ def _measure(folder: Path, *, size: int, runs: int) -> dict[str, list[Trial]]:
         print("rsyslog is not installed: no rival in this run")
     trials: dict[str, list[Trial]] = {name: [] for name in cases}
     for number in range(runs):
-        # In turn, so that a machine that slows down slows all of them.
+        # Alternately, so that a machine that slows down slows all of them.
         for name, case in cases.items():
             trials[name].append(case(folder / f"{name.replace(' ', '-')}-{number}"))
     return trials

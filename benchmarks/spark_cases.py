@@ -1,4 +1,6 @@
-"""What is done: Spark's own way from a text file, and ours from streams, to the same things."""
+"""The cases: the same results from a text file, in the usual way of Spark, and from streams, in the
+way of the job.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,19 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession, functions
 
 from logpipeline.nats.options import NatsOptions
-from logpipeline_spark.lines import table
+from logpipeline_spark.job.service import Job
+from logpipeline_spark.job.settings import JobSettings
+from logpipeline_spark.job.spark import Engine
+from logpipeline_spark.lines import arrow
+from logpipeline_spark.lines.arrow import tables_of
 from logpipeline_spark.lines.layout import layout
-from logpipeline_spark.lines.opening import groups
-from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import MINUTES, added, by_minute, counted
-from logpipeline_spark.running.engine import Engine
-from logpipeline_spark.running.job import Job
-from logpipeline_spark.running.settings import JobSettings
+from logpipeline_spark.lines.messages import groups
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import EARLIEST
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.places import EARLIEST
-from logpipeline_spark.source.tasks import RangeTask, read_task
+from logpipeline_spark.source.ranges import RangeTask, read_task
+from logpipeline_spark.table.counts import MINUTES, added, by_minute, counted
 from spark_lines import BUCKET, PARTITIONS, ROOT, streams
 
 CRI = r"^(\S{16})\S* (?:stdout|stderr) [FP] (.*)$"
@@ -33,7 +35,7 @@ BATCH_BYTES_MAX = 1 << 30
 
 
 def text_to_parquet(spark: SparkSession, source: Path, place: Path) -> None:
-    """Spark reads lines and writes them, as everybody does at first."""
+    """Spark reads lines and writes them, in the simplest way."""
     lines = spark.read.text(str(source))
     lines.write.option("compression", "zstd").parquet(str(place))
 
@@ -41,12 +43,12 @@ def text_to_parquet(spark: SparkSession, source: Path, place: Path) -> None:
 def text_to_counts(spark: SparkSession, source: Path, place: Path) -> None:
     """Spark counts lines per minute and level, with regular expressions on text."""
     lines = spark.read.text(str(source))
-    told = lines.select(
+    levels = lines.select(
         functions.regexp_extract("value", CRI, 1).alias("minute"),
         functions.regexp_extract("value", CRI, 2).alias("line"),
     )
     counts = (
-        told.withColumn("level", functions.lower(functions.regexp_extract("line", LEVEL, 1)))
+        levels.withColumn("level", functions.lower(functions.regexp_extract("line", LEVEL, 1)))
         .groupBy("minute", "level")
         .agg(
             functions.count("*").alias("lines"),
@@ -57,7 +59,7 @@ def text_to_counts(spark: SparkSession, source: Path, place: Path) -> None:
 
 
 def job(spark: SparkSession, url: str, place: Path, *, has_rollups: bool) -> None:
-    """Our job keeps a table with all columns, until everything that waits is in it."""
+    """The job keeps a table with all columns, until everything that waits is in it."""
     settings = JobSettings(
         pipeline="default/bench",
         path=str(place),
@@ -76,13 +78,15 @@ def job(spark: SparkSession, url: str, place: Path, *, has_rollups: bool) -> Non
 
 
 def line_alone(spark: SparkSession, url: str, place: Path) -> None:
-    """Our way with the one column that text has: the whole line, as the runtime wrote it."""
+    """The way of the job with only the column of a text file: the whole line, as the runtime wrote
+    it.
+    """
     place.mkdir()
     _run(spark, url, partial(_write_line, place))
 
 
 def counts_alone(spark: SparkSession, url: str, place: Path) -> None:
-    """Our counts per minute, in the tasks, without a table of lines."""
+    """Counts per minute, made in the tasks, without a table of lines."""
     place.mkdir()
     parts = _run(spark, url, _count)
     pq.write_table(added(parts, MINUTES), place / "counts.parquet", compression="zstd")
@@ -121,7 +125,7 @@ def _lines(options: SourceOptions, part: RangeTask, schema: pa.Schema) -> Iterat
     for messages in read_task(options, part):
         for group in groups(messages, part.origin(options)):
             found = layout(group)
-            lines, _ = table.strings(table.slices(found.buffer, found.starts, found.ends))
+            lines, _ = arrow.strings(arrow.slices(found.buffer, found.starts, found.ends))
             yield pa.table([lines], schema=schema)
 
 

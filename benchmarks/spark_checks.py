@@ -1,4 +1,6 @@
-"""Whether what was made is what was written: whoever loses lines is fast, and worth nothing."""
+"""Checks of the results against the written lines: the time of a run that loses lines is worth
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pyarrow as pa
 
 # Bytes that a runtime puts before the text of a line.
 HEAD_BYTES = len("2026-11-21T10:00:00.000000000Z stdout F ")
-# How many lines, and a sum over them that no order changes.
+# The number of lines, and a sum over them that does not depend on their order.
 Sum = tuple[int, int]
 
 

@@ -1,4 +1,4 @@
-"""How long it takes from a written line to a row that a query sees, with all parts running."""
+"""The time from a written line to a row that a query sees, with all parts running."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from logpipeline_cli.local.layout import Layout
-from logpipeline_spark.formats.choosing import logs_of
+from logpipeline_spark.formats.log import logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from processes import stop
 

@@ -1,5 +1,5 @@
-"""The lines that tables are made of: a file as a container runtime writes it, and the same lines in
-streams, in messages as a shipper makes them.
+"""The lines for the tables: a file in the form of a container runtime, and the same lines in
+streams, in messages like those of a shipper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = "bench"
 PARTITIONS = 10
 # Two million lines are half an hour of a small cluster.
 STEP_US = 1000
-# What a shipper puts into a message, and how hard it presses it.
+# The size and the compression of a shipper's message.
 BATCH_BYTES_MAX = 128 * 1024
 LEVEL = 1
 IN_FLIGHT_MAX = 64
@@ -44,12 +44,12 @@ class Source:
 
 
 def make_cri(path: Path, *, lines: int) -> int:
-    """Write *lines* lines of a container to *path*, the last of them of this minute, and return its
-    size in bytes.
+    """Write *lines* lines of a container to *path*, the last of them in this minute, and return the
+    number of bytes.
     """
     step = timedelta(microseconds=STEP_US)
-    # Lines are stored soon after they were written. Counts take a time that is far from the one of
-    # storing for a clock that is wrong, and put it elsewhere.
+    # Lines are stored soon after they were written: counts take a time far from that of storing for
+    # a wrong clock, and count the line elsewhere.
     begin = datetime.now(UTC).replace(second=0, microsecond=0) - lines * step
     plain = path.with_suffix(".plain")
     # Lines of the dataset are some 130 bytes.
@@ -73,7 +73,9 @@ def streams() -> tuple[str, ...]:
 
 
 async def fill(url: str, path: Path) -> int:
-    """Put the lines of *path* into streams of the server at *url*; return how many messages."""
+    """Store the lines of *path* in streams of the server at *url*; return the number of
+    messages.
+    """
     connection = Connection(NatsOptions(servers=(url,)))
     await connection.start(patience_s=START_WITHIN_S)
     js = JetStream(connection)
@@ -94,7 +96,7 @@ async def _create(js: JetStream, name: str, subjects: list[str]) -> None:
 
 
 def sources(data: bytes) -> Iterator[Source]:
-    """Share *data* out to as many hosts as there are partitions, one in each."""
+    """Distribute *data* over as many hosts as there are partitions, one in each."""
     hosts: dict[int, str] = {}
     for number in itertools.count():
         host = f"node-{number}"
@@ -110,7 +112,7 @@ def sources(data: bytes) -> Iterator[Source]:
 
 
 async def _send(js: JetStream, source: Source, data: bytes) -> int:
-    """Store the lines of one *source*: in order, so many at a time."""
+    """Store the lines of one *source* in order, some at a time."""
     compressor = zstandard.ZstdCompressor(level=LEVEL)
     waiting: list[asyncio.Task[object]] = []
     position, count = source.start, 0

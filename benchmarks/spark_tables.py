@@ -1,15 +1,15 @@
-"""Tables from streams beside Spark's own way from text: run by ``make bench-spark``.
+"""Tables from streams, compared with Spark's usual way from text: run by ``make bench-spark``.
 
-In one run the same lines become (a) Parquet by `spark.read.text`, (b) our table with all columns,
-without and with its counts, (c) Parquet with the one column that text has, (d) counts per minute
-and level, by regular expressions in Spark and by our tasks. This is measured twice: as the first
-work of a Spark that has just started, which is what somebody does who starts a program each hour;
-and in a Spark that is warm, as a job is that runs all day. Text and we have the same options of
-Java, which the result names; what text costs without them, as people start it, is a case of its
-own. A cost is the CPU time of Python, JVM and workers; what nats-server takes for it
-stands apart. Rounds go there and back through the cases, and each result is compared with the lines
-that were written. At last, (e), a pipeline of all parts runs under a small load, and the time from
-a written line to a row in the table is taken.
+In one run the same lines become (a) Parquet by `spark.read.text`, (b) a table of the job with all
+columns, without and with its counts, (c) Parquet with the one column of a text file, (d) counts per
+minute and level, by regular expressions in Spark and by the job's tasks. Each case is measured
+twice: as the first work of a Spark that has just started, as in a program that starts each hour;
+and in a warm Spark, as in a job that runs all day. Text and job have the same options of Java,
+which the result names; text without them, the default, is a case of its own. A cost is the CPU time
+of Python, JVM and workers; that of nats-server is listed separately. Rounds go through the cases
+forwards and backwards, and each result is compared with the written lines. At the end, (e), a
+pipeline of all parts runs under a small load, and the time from a written line to a row in the
+table is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 import spark_checks as checks
 import spark_lines
 from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline_spark.running.engine import JAVA
+from logpipeline_spark.job.spark import JAVA
 from run import Row, row_of
 from spark_latency import latencies, percentile
 from spark_trials import (
@@ -97,17 +97,19 @@ async def measured(folder: Path, args: argparse.Namespace) -> list[Row]:
 
 
 def all_fresh(place: Place, written: checks.Sum, count: int) -> dict[str, list[Trial]]:
-    """Measure each case so often, each time as the first work of a Spark of its own."""
+    """Measure each case several times, each time as the first work of its own Spark."""
     trials: dict[str, list[Trial]] = {name: [] for name in NAMES} if count else {}
     for number in range(count):
         with made(place, written):
             for name in there_and_back(number):
-                trials[name].append(told(f"{FRESH}{name}", fresh(name, place)))
+                trials[name].append(printed(f"{FRESH}{name}", fresh(name, place)))
     return trials
 
 
 def all_warm(place: Place, written: checks.Sum, rounds: int) -> dict[str, list[Trial]]:
-    """Measure each case so often in a Spark that is warm: two for text, and one for our job."""
+    """Measure each case several times in a warm Spark: two of them for text, and one for
+    the job.
+    """
     trials: dict[str, list[Trial]] = {name: [] for name in NAMES}
     theirs, started, ours = (Process(name, place) for name in (TEXT, TEXT_AS_STARTED, TABLE))
     process_of = {
@@ -119,7 +121,7 @@ def all_warm(place: Place, written: checks.Sum, rounds: int) -> dict[str, list[T
         for number in range(rounds + WARM_UP_ROUNDS if rounds else 0):
             with made(place, written):
                 for name in there_and_back(number):
-                    trials[name].append(told(name, process_of[name].measure(name)))
+                    trials[name].append(printed(name, process_of[name].measure(name)))
     finally:
         for process in (theirs, started, ours):
             process.end()
@@ -127,19 +129,19 @@ def all_warm(place: Place, written: checks.Sum, rounds: int) -> dict[str, list[T
 
 
 def there_and_back(number: int) -> tuple[str, ...]:
-    """Return the order of round *number*: what is first in one is last in the next."""
+    """Return the order of round *number*: every second round is reversed."""
     return NAMES[::-1] if number % 2 else NAMES
 
 
-def told(name: str, trial: Trial) -> Trial:
-    """Print what came out, for who waits."""
+def printed(name: str, trial: Trial) -> Trial:
+    """Print the result for a waiting user."""
     print(f"{name:36} {trial.seconds:6.2f} s {trial.cpu_s:6.2f} CPU s", flush=True)
     return trial
 
 
 @contextmanager
 def made(place: Place, written: checks.Sum) -> Iterator[None]:
-    """Give the block an empty folder, and compare what it makes of all cases with *written*.
+    """Give the block an empty folder, and compare the results of all cases with *written*.
 
     Raises:
         AssertionError: a line is lacking, is there twice, or is another one.
@@ -163,7 +165,7 @@ def made(place: Place, written: checks.Sum) -> Iterator[None]:
 
 
 def rows_of(trials: dict[str, list[Trial]], prefix: str = "") -> list[Row]:
-    """Return the figures, as the other benchmarks have them."""
+    """Return the figures in the form of the other benchmarks."""
     rows = []
     for case, runs in trials.items():
         against = AGAINST.get(case, "")

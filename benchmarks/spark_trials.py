@@ -1,5 +1,5 @@
-"""One measurement of one case, in a process that has a Spark of its own: what our job starts, or a
-Spark for text with the same options of Java, or with none, as people start it.
+"""One measurement of one case, in a process with its own Spark: the job's, or a Spark for text,
+with the same options of Java or with the defaults.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import spark_cases as cases
-from logpipeline_spark.running.engine import JAVA, session
+from logpipeline_spark.job.spark import JAVA, session
 from processes import cost_of, cpu_of_tree, parent_of
 
 MASTER = "local[2]"
 TEXT, TEXT_COUNTS = "text to parquet", "text to counts"
-# The same without options of Java: a compiler that does its best, and a collector for many cores.
+# The defaults of Java: a fully optimizing compiler, and a collector for many cores.
 AS_STARTED = ", as people start it"
 TEXT_AS_STARTED, TEXT_COUNTS_AS_STARTED = f"{TEXT}{AS_STARTED}", f"{TEXT_COUNTS}{AS_STARTED}"
 OF_TEXT = (TEXT, TEXT_COUNTS)
@@ -32,15 +32,15 @@ LINE, COUNTS = "streams to line alone", "streams to counts"
 NAMES = (
     TEXT, TEXT_AS_STARTED, TABLE, TABLE_COUNTS, LINE, TEXT_COUNTS, TEXT_COUNTS_AS_STARTED, COUNTS,
 )  # fmt: skip
-# Begins the line that holds a result: Spark prints as well.
+# The prefix of the line with a result: Spark prints as well.
 RESULT = "result: "
 ENDS_WITHIN_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the lines are: the file *source*, and the server at *url*, which is process *pid*;
-    what is made lies in *folder*.
+    """The place of the lines: the file *source*, and the server at *url*, which is process *pid*;
+    *folder* holds the results.
     """
 
     source: str
@@ -49,13 +49,13 @@ class Place:
     folder: str
 
     def of(self, case: str) -> Path:
-        """Return where the result of *case* lies."""
+        """Return the path of the result of *case*."""
         return Path(self.folder) / case.replace(",", "").replace(" ", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one run took: *cpu_s* of Python, JVM and workers."""
+    """The cost of one run: *cpu_s* of Python, JVM and workers."""
 
     seconds: float
     cpu_s: float
@@ -63,9 +63,9 @@ class Trial:
 
 
 def measure(spark: SparkSession, case: str, place: Place) -> Trial:
-    """Do *case* once."""
+    """Run *case* once."""
     do = _doing(spark, case, place)
-    # What was written before is not written meanwhile.
+    # Earlier data must not be written to disk during the measurement.
     os.sync()
     server, tree = cost_of(place.pid).cpu_s, cpu_of_tree(os.getpid())
     started = time.monotonic()
@@ -73,7 +73,7 @@ def measure(spark: SparkSession, case: str, place: Place) -> Trial:
     seconds = time.monotonic() - started
     server = cost_of(place.pid).cpu_s - server
     tree = cpu_of_tree(os.getpid()) - tree
-    # The server may be a child of this very process.
+    # The server may be a child of this process.
     return Trial(seconds, tree - (server if parent_of(place.pid) == os.getpid() else 0.0), server)
 
 
@@ -108,7 +108,7 @@ def bench_session(case: str, folder: Path) -> SparkSession:
 
 
 class Process:
-    """A process with a Spark, which does one case after the other."""
+    """A process with a Spark that runs one case after the other."""
 
     def __init__(self, first: str, place: Place) -> None:
         self._process = subprocess.Popen(
@@ -117,24 +117,24 @@ class Process:
         )  # fmt: skip
 
     def measure(self, case: str) -> Trial:
-        """Have *case* done."""
+        """Run *case* in it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(case, file=self._process.stdin, flush=True)
         for line in self._process.stdout:
             if line.startswith(RESULT):
                 return Trial(**json.loads(line.removeprefix(RESULT)))
-        raise RuntimeError(f"the process that does {case!r} ended: run it by hand, and look")
+        raise RuntimeError(f"the process that runs {case!r} ended: run it by hand to see why")
 
     def end(self) -> None:
-        """Let it end, and wait until it has."""
+        """End it, and wait until it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(ENDS_WITHIN_S)
 
 
 def fresh(case: str, place: Place) -> Trial:
-    """Have *case* done by a Spark that has done nothing yet."""
+    """Run *case* in a Spark that has not run anything yet."""
     process = Process(case, place)
     try:
         return process.measure(case)
@@ -143,9 +143,9 @@ def fresh(case: str, place: Place) -> Trial:
 
 
 def main(first: str, where: str) -> None:
-    """Measure each case that is asked for."""
+    """Measure each case in standard input."""
     place = Place(**json.loads(where))
-    # Not where results are: these go with each round.
+    # Not in the folder of results, which is removed with each round.
     spark = bench_session(first, Path(place.folder).with_suffix(".spark") / place.of(first).name)
     for line in sys.stdin:
         print(f"{RESULT}{json.dumps(asdict(measure(spark, line.strip(), place)))}", flush=True)

@@ -1,4 +1,4 @@
-"""One measurement: a file is put before running processes, until all of it has arrived."""
+"""One measurement: a file is handed to running processes, until all of it has arrived."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLINE_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one run took; *costs* by the names of the processes."""
+    """The result of one run; *costs* by the names of the processes."""
 
     seconds: float
     bytes: int

@@ -21,7 +21,7 @@ import yaml
 from logpipeline.spec import admission, crd
 from logpipeline.spec import reference as resource_reference
 from logpipeline_cli import reference as command_reference
-from logpipeline_operator.status import reference as reason_reference
+from logpipeline_operator.status import reasons
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = "charts/logpipeline"
@@ -35,7 +35,7 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     f"{CHART}/files/admission.yaml": lambda _: admission.render(),
     "docs/crd.md": lambda _: resource_reference.reference(),
     "docs/cli.md": lambda _: command_reference.reference(),
-    OPERATIONS: reason_reference.with_reasons,
+    OPERATIONS: reasons.with_reasons,
 }
 OPERATOR, CLASSES = RENDERED = ("deploy/operator.yaml", "deploy/classes.yaml")
 

@@ -1,5 +1,5 @@
-"""What a driver runs that was submitted to a cluster (`spark-submit driver.py table run …`): the
-command, with its words. In the image it lies at /opt/logpipeline/driver.py.
+"""The program of a driver that is submitted to a cluster (`spark-submit driver.py table run …`):
+the command `logpipeline` with its arguments. In the image it lies at /opt/logpipeline/driver.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Reads what collectors have committed, in order, while they write, rotate, compress and remove.
+"""Lists and reads the files that collectors have committed, in order, while collectors write,
+rotate, compress and remove them.
 
-A name is no identity here: while somebody reads, the active file becomes a rotated one, and that
-one a packed one. So an active file is opened first, and taken for what was listed only when the
-list, read again, knows of no rotation since.
+A name does not identify a file here: while files are read, the active file becomes a rotated one,
+and later a compressed one. So an active file is opened first; it is the listed one only if the
+files, listed again, show no rotation in between.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from typing import BinaryIO
 
 from logpipeline.codecs import DAMAGES, PACKED_IN, Codec, codec_of, unpacked
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.committed import CommittedFile, read_folder, settled_files
+from logpipeline_collector.files.committed import CommittedFile, read_folder, settled_files
 
 CHUNK_BYTES = 64 * 1024
-# So many chains are opened between two looks at the list: descriptors are few, and a look is dear.
+# So many chains are opened for each listing: descriptors are few, and listings take long.
 CHAINS_AT_ONCE = 32
-# A file that rotates at each look is rotated many times a second; it is told instead of chased.
+# A file that was rotated in so many attempts is rotated many times a second: an error says so.
 ATTEMPTS_MAX = 10
-# What a collector appends to the name of a file that it sets aside.
+# The suffix that a collector appends to the name of a rotated file.
 _ROTATED = re.compile(r"(?P<chain>.+)\.(?P<stamp>\d{8}-\d{6}\.\d{6})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One committed file of *collector*. Those of one *chain* were one file after the other;
-    *stamp* orders them, and is empty for the active one.
+    """One committed file of *collector*. The files of one *chain* were written one after the other,
+    in the order of *stamp*, which is empty for the active file.
     """
 
     collector: str
@@ -46,40 +47,48 @@ Key = tuple[str, str]
 
 
 def pieces_of(
-    folders: Sequence[Path], host: str | None = None, group: str | None = None
+    folders: Sequence[Path],
+    host: str | None = None,
+    group: str | None = None,
+    glob: str | None = None,
 ) -> list[Piece]:
-    """Return what the collectors in *folders* committed, of *host* and *group* or of all, by path
-    and age.
+    """Return the committed files, chosen as by `files_in`, by path and age.
 
     Raises:
         CliError: a collector's state cannot be read.
     """
-    pieces = [
-        _piece(folder.name, file)
-        for folder, file in files_in(folders, group)
-        if host is None or file.host == host
-    ]
-    return sorted(pieces, key=_order)
+    files = files_in(folders, group=group, host=host, glob=glob)
+    return sorted((_piece(folder.name, file) for folder, file in files), key=_order)
 
 
-def files_in(folders: Sequence[Path], group: str | None = None) -> list[tuple[Path, CommittedFile]]:
-    """Return what the collectors in *folders* committed, of *group* or of all, each with its
-    folder.
+def files_in(
+    folders: Sequence[Path],
+    *,
+    group: str | None = None,
+    host: str | None = None,
+    glob: str | None = None,
+) -> list[tuple[Path, CommittedFile]]:
+    """Return the files that the collectors in *folders* committed, each with its folder; if given,
+    only those of *group* and *host* whose path matches *glob*.
 
     Raises:
         CliError: a collector's state cannot be read.
     """
     stored = []
     for folder in folders:
-        with _told_of(folder):
+        with _explained(folder):
             stored.append(read_folder(folder.absolute(), group))
-    with _told_of(*folders):
-        return list(settled_files(stored))
+    with _explained(*folders):
+        return [
+            (folder, file)
+            for folder, file in settled_files(stored)
+            if host in (None, file.host) and (glob is None or _matches(file, glob))
+        ]
 
 
 @contextmanager
-def _told_of(*folders: Path) -> Iterator[None]:
-    """Let what cannot be read of *folders* end the command with a text."""
+def _explained(*folders: Path) -> Iterator[None]:
+    """Turn an error of reading *folders* into one that a user understands."""
     try:
         yield
     except (sqlite3.DatabaseError, TypeError, ValueError) as error:
@@ -90,21 +99,15 @@ def _told_of(*folders: Path) -> Iterator[None]:
         ) from error
 
 
-def matching(pieces: Sequence[Piece], glob: str | None) -> list[Piece]:
-    """Return those of which the path matches *glob*: as it is, as it was before the file was
-    rotated, or as it would be if nothing else had stood there.
+def _matches(file: CommittedFile, glob: str) -> bool:
+    """Return whether the path of *file* matches *glob*: the one that it has, the one that it had
+    before it was rotated, or the one that it would have if another file had not had it already.
     """
-    if glob is None:
-        return list(pieces)
-    return [
-        piece
-        for piece in pieces
-        if any(fnmatchcase(n, glob) for n in (piece.file.name, piece.chain, piece.file.place))
-    ]
+    return any(fnmatchcase(name, glob) for name in (file.name, _chain_of(file)[0], file.place))
 
 
 class Reading:
-    """The committed content of one host's files; *lost* are those that were removed meanwhile."""
+    """The committed content of one host's files; *lost* are those that were removed during it."""
 
     def __init__(
         self, folders: Sequence[Path], host: str, glob: str | None, *, group: str | None = None
@@ -116,8 +119,8 @@ class Reading:
         self.lost: list[str] = []
 
     def files(self) -> Iterator[Iterator[bytes]]:
-        """Yield each file's content, the oldest of a chain first whichever collector has it, as
-        chunks to be read in turn.
+        """Yield the content of each file, as chunks to be read in turn; of a chain the oldest file
+        first, whichever collector has it.
         """
         left = groupby(self._list(), lambda piece: piece.chain)
         pieces = (list(chain) for _, chain in left)
@@ -125,7 +128,7 @@ class Reading:
             yield from self._batch([piece for chain in batch for piece in chain])
 
     def _list(self) -> list[Piece]:
-        return matching(pieces_of(self._folders, self._host, self._group), self._glob)
+        return pieces_of(self._folders, self._host, self._group, self._glob)
 
     def _batch(self, pieces: list[Piece]) -> Iterator[Iterator[bytes]]:
         chains = [list(chain) for _, chain in groupby(pieces, _key)]
@@ -142,7 +145,9 @@ class Reading:
     def _settle(
         self, chains: list[list[Piece]], stack: ExitStack
     ) -> tuple[list[list[Piece]], dict[Key, BinaryIO]]:
-        """Return *chains* as they are, with the active files open: none rotated in between."""
+        """Return *chains* as they are now, and the open active files, none of which was rotated in
+        between.
+        """
         active: dict[Key, BinaryIO] = {}
         for _ in range(ATTEMPTS_MAX):
             for chain in chains:
@@ -161,7 +166,7 @@ class Reading:
         )
 
     def _open_rotated(self, piece: Piece) -> BinaryIO | None:
-        """Open *piece* under the name that it has by now; its content is the same."""
+        """Open *piece* under its present name; its content is the same."""
         for name in (piece.file.path, *_other_names(piece)):
             try:
                 return name.open("rb")
@@ -172,10 +177,13 @@ class Reading:
 
 
 def _piece(collector: str, file: CommittedFile) -> Piece:
+    return Piece(collector, *_chain_of(file), file)
+
+
+def _chain_of(file: CommittedFile) -> tuple[str, str]:
+    """Return the name that *file* had before it was rotated, and the stamp of the rotation."""
     rotated = _ROTATED.fullmatch(unpacked(file.name)) if file.is_rotated else None
-    if rotated is None:
-        return Piece(collector, file.name, "", file)
-    return Piece(collector, rotated["chain"], rotated["stamp"], file)
+    return (rotated["chain"], rotated["stamp"]) if rotated is not None else (file.name, "")
 
 
 def _order(piece: Piece) -> tuple[str, str, bool, str]:
@@ -183,7 +191,7 @@ def _order(piece: Piece) -> tuple[str, str, bool, str]:
 
 
 def _by_age(piece: Piece) -> tuple[str, int, bool, str]:
-    # A host's lines go on at another collector when its partition moves.
+    # A host's lines continue at another collector when its partition moves.
     return piece.chain, piece.file.begun_ns, not piece.stamp, piece.stamp
 
 
@@ -201,7 +209,7 @@ def _open_active(chain: Sequence[Piece]) -> BinaryIO | None:
     try:
         return chain[-1].file.path.open("rb")
     except FileNotFoundError:
-        # It was renamed since; the next look at the list says so.
+        # Renamed since; the next listing shows it.
         return None
 
 
@@ -212,15 +220,15 @@ def _other_names(piece: Piece) -> Iterator[Path]:
 
 
 def content_of(file: BinaryIO, length: int) -> Iterator[bytes]:
-    """Yield the content of an open file, up to *length* where it is not packed; its name, which
-    only a collector gives, says how it is.
+    """Yield the uncompressed content of an open file, of a file that is not compressed up to
+    *length*. The file's name, which only collectors give, says how it is compressed.
     """
     codec = codec_of(str(file.name))
     return _chunks(file, length) if codec is None else _content(file, codec)
 
 
 def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:
-    """Yield *file* up to *length*: what stands behind it is written, and not yet committed."""
+    """Yield *length* bytes of *file*; those behind are written, but not committed yet."""
     while length > 0 and (chunk := file.read(min(CHUNK_BYTES, length))):
         length -= len(chunk)
         yield chunk

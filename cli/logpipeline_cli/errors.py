@@ -1,6 +1,16 @@
-"""Turns the errors that a user or a network can cause into one message that says what to do."""
+"""Exit codes, and the messages for errors that a user or a network can cause."""
 
 from __future__ import annotations
+
+EXIT_OK = 0
+# Something failed, or a check found a problem; standard error says what.
+EXIT_FAILED = 1
+# `plan`: there are changes to apply.
+EXIT_CHANGES = 2
+# The arguments were wrong (EX_USAGE of sysexits.h).
+EXIT_USAGE = 64
+# Ended by Ctrl-C, as shells report it (128 + SIGINT).
+EXIT_INTERRUPTED = 130
 
 
 class CliError(Exception):
@@ -12,9 +22,9 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, ExceptionGroup):
         # Tasks that ran side by side; one that a bug ended needs its traceback.
         messages = [explain(inner) for inner in error.exceptions]
-        told = [message for message in messages if message is not None]
-        return "\n".join(dict.fromkeys(told)) if len(told) == len(messages) else None
-    # Imported only now: these modules cost more than the whole rest of a command's start.
+        explained = [message for message in messages if message is not None]
+        return "\n".join(dict.fromkeys(explained)) if len(explained) == len(messages) else None
+    # Imported only now: these modules cost more than all the rest of a command's start.
     from logpipeline.consuming.options import BadOption, ConsumeError
     from logpipeline.embedded import ServerFailed
     from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown

@@ -1,5 +1,5 @@
-"""The commands ``logpipeline`` and ``kubectl logpipeline``: read their words, and hand over to the
-one module that carries them out.
+"""The programs ``logpipeline`` and ``kubectl-logpipeline``: parse the arguments, and call the one
+function that carries the command out.
 """
 
 from __future__ import annotations
@@ -13,37 +13,36 @@ from collections.abc import Sequence
 from types import FrameType
 
 from logpipeline_cli.arguments import build_parser
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
-from logpipeline_cli.parser import PROGRAM
+from logpipeline_cli.arguments.parser import PROGRAM
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Carry out one command, and return its exit code."""
-    args = build_parser().parse_args(words)
-    return _carry_out(f"logpipeline_cli.commands.{args.command}", args, PROGRAM)
+    return _carry_out(build_parser().parse_args(words), PROGRAM)
 
 
 def kubectl(words: Sequence[str] | None = None) -> int:
     """Carry out one command in a cluster, as `kubectl logpipeline`, and return its exit code."""
-    from logpipeline_cli.cluster import words as cluster
+    from logpipeline_cli.arguments import kubectl as arguments
 
-    args = cluster.build_parser().parse_args(words)
-    # Pods and forwarded ports are given back however the command is ended.
+    args = arguments.build_parser().parse_args(words)
+    # Pods and forwarded ports are removed however the command ends.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
-    folder = "cluster.commands" if args.command in cluster.IN_CLUSTER else "commands"
-    return _carry_out(f"logpipeline_cli.{folder}.{args.command}", args, cluster.PROGRAM)
+        signal.signal(number, _exit)
+    return _carry_out(args, arguments.PROGRAM)
 
 
-def _carry_out(module: str, args: argparse.Namespace, program: str) -> int:
+def _carry_out(args: argparse.Namespace, program: str) -> int:
+    module, _, function = args.run.partition(":")
     try:
-        code = importlib.import_module(module.replace("-", "_")).run(args)
+        code = getattr(importlib.import_module(f"logpipeline_cli.{module}"), function)(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:
         if _is_broken_pipe(error):
-            # The reader (`head`) has what it wanted; Python would complain again at its own exit.
+            # The reader (`head`) has closed the pipe; Python would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_OK
         from logpipeline_cli.errors import explain
@@ -51,12 +50,12 @@ def _carry_out(module: str, args: argparse.Namespace, program: str) -> int:
         message = explain(error)
         if message is None:
             raise
-        _tell(program, message)
+        _print_error(program, message)
         return EXIT_FAILED
     return int(code)
 
 
-def _leave(number: int, _: FrameType | None) -> None:
+def _exit(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
@@ -66,9 +65,9 @@ def _is_broken_pipe(error: Exception) -> bool:
     return isinstance(error, BrokenPipeError)
 
 
-def _tell(program: str, message: str) -> None:
+def _print_error(program: str, message: str) -> None:
     from logpipeline.observe.logs import printable
 
-    # It may quote a file's name or a field of a stranger: a terminal must not act on them.
+    # A message may quote file names or fields from outside: a terminal must not act on them.
     text = "\n".join(printable(line) for line in message.split("\n"))
     print(f"{program}: {text}", file=sys.stderr)

@@ -1,5 +1,5 @@
-"""How commands print: aligned tables for people, JSON for scripts, and never a control character
-of a log.
+"""Output of commands: aligned tables for people, JSON for scripts, and no control characters of
+logs.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ _UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def escaped(line: bytes) -> str:
-    """Return *line* as text that a terminal only shows: unsafe characters and bytes as
-    ``\\x1b``.
+    """Return *line* as text that is safe on a terminal: unsafe characters and bytes are escaped,
+    such as ``\\x1b``.
     """
     return _escaped(line.decode("utf-8", "backslashreplace"))
 
 
 def escaped_name(name: str) -> str:
-    """Return a name, be it of a file whose bytes are no text, as a terminal only shows it."""
+    """Return a name, which may hold bytes that are no valid text, as safe text for a terminal."""
     return escaped(name.encode("utf-8", "surrogateescape"))
 
 
 def write_content(chunks: Iterable[bytes], *, raw: bool) -> None:
-    """Print a file's content as it comes, byte for byte if *raw*; a line may be longer than memory.
+    """Print the content of a file chunk by chunk, byte for byte if *raw*. A line need not fit into
+    memory.
 
-    Unless *raw*, the next file begins on a line of its own.
+    Unless *raw*, the next file begins on a new line.
     """
     if raw:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
         return
-    # A character may lie in two chunks.
+    # A character may be split between two chunks.
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     end = "\n"
     for chunk in chain(chunks, (b"",)):
@@ -77,7 +78,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def bytes_text(count: float) -> str:
-    """Return a number of bytes as people read it: ``1.5 MiB``."""
+    """Return a number of bytes as text: ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -86,7 +87,7 @@ def bytes_text(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a time span as people read it: ``120 ms``, ``3.2 s``, ``5 m``."""
+    """Return a time span as text: ``120 ms``, ``3.2 s``, ``5 m``."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:
@@ -104,14 +105,14 @@ def _escape(character: str) -> str:
 
 
 def agreed(question: str, *, yes: bool) -> bool:
-    """Return whether the person at the terminal agrees; *yes* says so without being asked.
+    """Return whether the person at the terminal agrees; with *yes* nothing is asked.
 
     Raises:
-        CliError: there is nobody to ask.
+        CliError: there is no terminal to ask at.
     """
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise CliError("nobody is here to be asked: give --yes if you mean it")
+        raise CliError("confirmation is needed, and there is no terminal: give --yes to confirm")
     print(f"{question} [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""Writes the reference of the command line from the parser itself, so that the two never differ."""
+"""Writes the reference of the command line (docs/cli.md) from the parser, so that the two agree."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from logpipeline_cli import arguments
-from logpipeline_cli.cluster import words
-from logpipeline_cli.parser import PROGRAM, Command
+from logpipeline_cli.arguments import kubectl
+from logpipeline_cli.arguments.parser import PROGRAM, Command
 
 _HEAD = f"""\
 # The command `{PROGRAM}`
 
 Made from the code by `make generate`.
 
-Every command has `--help`. A command finds the pipeline that runs on this machine by itself; where
-none or several run, say which with `-f FILE` or `--data DIR`.
+Every command has `--help`. Commands find the pipeline that runs on this machine by themselves;
+where none or several run, choose one with `-f FILE` or `--data DIR`.
 
 | Exit code | Meaning |
 | --- | --- |
 | 0 | done; for `plan`: nothing to change |
-| 1 | something failed, or a check found something; what, stands on standard error |
+| 1 | something failed, or a check found a problem; standard error says what |
 | 2 | `plan` found something to change |
 | 3 | `collect`: another process is this collector |
-| 64 | the words of the command are wrong |
+| 64 | the arguments are wrong |
 | 130 | ended by Ctrl-C |
 
-Control characters of what was logged are shown escaped (`\\x1b`) unless `--raw` is given.
+Control characters in log lines are shown escaped (`\\x1b`) unless `--raw` is given.
 """
 
 
 # Between the commands of one machine and those of a cluster.
 _CLUSTER = f"""\
-# In a cluster: `{words.PROGRAM}`
+# In a cluster: `{kubectl.PROGRAM}`
 
 The program `kubectl-logpipeline` (`pip install 'logpipeline[kubernetes]'`) is a plugin of kubectl,
-which it needs beside it. It takes the namespace and the context that kubectl would, and in that
-namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
+and needs it. It uses the context and the namespace that kubectl would use, and in that namespace
+the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
 
 | Command | Rights in the pipeline's namespace, besides getting and listing `logpipelines` |
 | --- | --- |
@@ -47,18 +47,18 @@ create `pods/portforward` |
 | `files` | list `persistentvolumeclaims`, get and list `pods`, create `pods/exec` |
 | `files`, of collectors that are gone | besides: get `statefulsets`, create and delete `pods` |
 
-By the ConfigMap `<name>-nats-ca` a managed server's certificate is checked. With a token of
-`<name>-reader` a person sees how a managed server and its pipeline are, and changes nothing. Where
-that account does not exist, or you may not make its tokens, the command logs in with the operator's
-password. With `--nats URL` there is no port-forward, and where the URL has a user and password,
-neither a token nor a Secret is asked for.
+The certificate of a managed server is checked by the ConfigMap `<name>-nats-ca`. A token of
+`<name>-reader` gives read access to a managed server and its pipeline. Where that account does not
+exist, or you may not create its tokens, the command logs in with the operator's password. With
+`--nats URL` there is no port-forward; where the URL has a user and password, the command asks for
+neither a token nor a Secret.
 """
 
 
 def reference() -> str:
     """Return the reference as Markdown."""
     parts = [_HEAD, *_sections(arguments.build_parser(), arguments.COMMANDS)]
-    parts += [_CLUSTER, *_sections(words.build_parser(), words.COMMANDS)]
+    parts += [_CLUSTER, *_sections(kubectl.build_parser(), kubectl.COMMANDS)]
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Which pipeline and server a command means: the one that runs here, or what its words say."""
+"""The pipeline and the server that a command is for: those that run here, or the given ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logpipeline.subjects import ControlSubjects
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data, running_layout
 
-# A command that a person waits for gives up sooner than a component would.
+# A person waits for the command, so that it gives up sooner than a component would.
 PATIENCE_S = 5.0
 
 ANSWERS_MAX = 10_000
@@ -28,7 +28,7 @@ ANSWERS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A pipeline, its data folder, and how to reach its server; *run* is set where it runs here."""
+    """A pipeline, its data folder, and the access to its server; *run* is set if it runs here."""
 
     pipeline: LogPipeline
     layout: Layout
@@ -37,10 +37,10 @@ class Target:
 
 
 def find_target(*, file: str | None, data: str | None, nats: str | None) -> Target:
-    """Return what the words of a command mean.
+    """Return the target that the arguments of a command choose.
 
     Raises:
-        CliError: they name no pipeline, or no server is known for it.
+        CliError: they choose no pipeline, or no server is known for it.
         SpecError: the resource has mistakes.
     """
     pipeline, layout = find_pipeline(file=file, data=data)
@@ -49,10 +49,10 @@ def find_target(*, file: str | None, data: str | None, nats: str | None) -> Targ
 
 
 def find_pipeline(*, file: str | None, data: str | None) -> tuple[LogPipeline, Layout]:
-    """Return the pipeline that the words of a command mean, and where it keeps its things.
+    """Return the pipeline that the arguments of a command choose, and its data folder.
 
     Raises:
-        CliError: they name none.
+        CliError: they choose none.
         SpecError: the resource has mistakes.
     """
     given = load(Path(file)) if file is not None else None
@@ -67,7 +67,7 @@ async def connected(target: Target, name: str) -> AsyncIterator[JetStream]:
     """Connect to the target's server as *name*.
 
     Raises:
-        ConnectFailed: it cannot be reached, or refuses us; the message says why.
+        ConnectFailed: the server cannot be reached, or refuses us; the message says why.
     """
     trouble = target.run.trouble if target.run is not None else ""
     try:
@@ -82,9 +82,9 @@ async def reached(nats: NatsOptions, name: str) -> AsyncIterator[JetStream]:
     """Connect to a server as *name*.
 
     Raises:
-        ConnectFailed: it cannot be reached, or refuses us; the message says why.
+        ConnectFailed: the server cannot be reached, or refuses us; the message says why.
     """
-    # What fails is told once, by the command itself, and not by the connection's log as well.
+    # The command prints an error itself; without this, the connection's log would print it, too.
     logging.getLogger().addHandler(logging.NullHandler())
     connection = Connection(nats.named(f"logpipeline {name}"))
     await connection.start(patience_s=PATIENCE_S)
@@ -118,7 +118,7 @@ def _server(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> N
 
 
 async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the answers of all shippers and collectors that came in time, by kind."""
+    """Return the status of all shippers and collectors that answer in time, by kind."""
     answers: dict[str, list[dict[str, Any]]] = {"shipper": [], "collector": []}
 
     def keep(message: RawMessage) -> None:

@@ -1,5 +1,5 @@
-"""Which partitions are ours, as the operator (or `up`) last wrote it: read again and again, so that
-a missed message of the bucket costs a second, and never a hand-over.
+"""The assignment, as the operator (or `up`) last wrote it. It is also polled, so that a missed
+message of the bucket costs a second, and never a hand-over.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AssignmentWatch:
         self._refused: bytes = b""
 
     async def run(self) -> None:
-        """Follow the assignment for ever."""
+        """Follow the assignment until cancelled."""
         listener = await self._bucket.listen(self._key, self._hint)
         try:
             while True:
@@ -54,7 +54,8 @@ class AssignmentWatch:
                         "`logpipeline apply` makes it"
                     )
                 except (NotSent, OutcomeUnknown, ApiError) as error:
-                    # What we own stays ours: epochs decide, not the reach of the bucket.
+                    # Owned partitions stay ours: epochs decide, not whether the bucket can be
+                    # reached.
                     self.problem = f"the assignment cannot be read: {error}"
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
@@ -69,8 +70,8 @@ class AssignmentWatch:
         entry = await self._bucket.get(self._key)
         if entry is None:
             self.problem = (
-                f"nobody has assigned partitions yet (key {self._key} of bucket "
-                f"{self._bucket.name}): the operator or `logpipeline up` does"
+                f"no assignment has been written yet (key {self._key} of bucket "
+                f"{self._bucket.name}); the operator or `logpipeline up` writes it"
             )
             return
         try:
@@ -92,7 +93,7 @@ class AssignmentWatch:
                 f"{self._partitions}; restart it with the current resource"
             )
         if any(owned.end > count for _, owned in found.members):
-            return f"it gives away partitions beyond the last one, {count - 1}"
+            return f"it assigns partitions beyond the last one, {count - 1}"
         return None
 
     def _accept(self, found: Assignment) -> None:
@@ -108,7 +109,7 @@ class AssignmentWatch:
         self._changed(found)
 
     def _refuse(self, value: bytes, why: str) -> None:
-        self.problem = f"the assignment cannot be used, the last good one stays: {why}"
+        self.problem = f"the assignment cannot be used; the last good one stays: {why}"
         if value != self._refused:
             self._refused = value
             log.error("unusable assignment; the last good one stays", extra={"reason": why})

@@ -1,4 +1,4 @@
-"""What one collector process is told: which streams, which folder, which limits."""
+"""The configuration of one collector process: its streams, its folder, its limits."""
 
 from __future__ import annotations
 
@@ -8,27 +8,54 @@ from typing import TYPE_CHECKING, Literal
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import ControlSubjects, Subjects
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.start_position import DeliverPolicy
 
 if TYPE_CHECKING:
     from logpipeline.spec import LogPipeline
 
+DeliverPolicy = Literal["all", "new", "byStartTime"]
 EmptyVolumePolicy = Literal["Reread", "Continue"]
 
 COMMIT_INTERVAL_S = 0.2
 COMMIT_BYTES = 16 * 1024 * 1024
 TAKEOVER_AFTER_S = 10.0
 SNAPSHOT_EVERY_S = 5.0
-# What servers may have sent to us and we have not yet taken, over all partitions.
+# Bytes that servers have sent and we have not taken yet, over all partitions.
 PULL_BUDGET_BYTES = 32 * 1024 * 1024
-# Before Kubernetes' default of 30 s ends the process the hard way.
+# Kubernetes kills the process after 30 s by default.
 STOP_DEADLINE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilesConfig:
+    """One collector's folder and the shape of its files. Sizes in bytes, ages in seconds."""
+
+    folder: Path
+    group: str
+    path: str
+    file_path: str
+    output: Literal["raw", "cri", "json"]
+    rotate_bytes: int
+    rotate_age_s: float
+    compression: Literal["gzip", "zstd", "none"]
+    retention_age_s: float
+    retention_bytes: int | None
+    min_free_percent: int
+    open_files_max: int
+    cluster: str = ""
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the output files."""
+        return self.folder / "logs"
+
+    def state(self, partition: int) -> Path:
+        """The file that holds the state of the files of *partition*."""
+        return self.folder / "state" / self.group / f"p{partition}.sqlite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorConfig:
-    """A collector named *member* of *group*; its folder and files are the *archive*'s.
+    """A collector named *member* of *group*; *files* describes its folder and its files.
 
     The stream of a partition is ``<stream_base>_<N>``. *http_port* None serves no metrics, 0 takes
     a free port.
@@ -45,7 +72,7 @@ class CollectorConfig:
     dead_letter_stream: str
     group: str
     member: str
-    archive: ArchiveConfig
+    files: FilesConfig
     commit_interval_s: float = COMMIT_INTERVAL_S
     commit_bytes: int = COMMIT_BYTES
     takeover_after_s: float = TAKEOVER_AFTER_S
@@ -54,15 +81,15 @@ class CollectorConfig:
     stop_deadline_s: float = STOP_DEADLINE_S
     http_host: str = "127.0.0.1"
     http_port: int | None = None
-    # Where the group begins in a partition that it never had.
+    # Where the group begins in a partition that it has never owned.
     deliver_policy: DeliverPolicy = "all"
     opt_start_time: str | None = None
-    # What becomes of messages whose lines were in a folder that is gone.
+    # Whether messages are read again whose lines were in a folder that is gone.
     on_empty_volume: EmptyVolumePolicy = "Reread"
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are; 0 in the resource means the one partition 0."""
+        """Number of partitions; 0 in the resource means the one partition 0."""
         return max(self.subjects.partitions, 1)
 
     def stream_of(self, partition: int) -> str:
@@ -74,12 +101,8 @@ class CollectorConfig:
         return f"{self.snapshot_root}.{self.group}.p{partition}"
 
     def marks_path(self, partition: int) -> Path:
-        """Return where our folder keeps the marks of the partition's stream."""
-        return self.archive.folder / "state" / self.group / f"p{partition}.marks"
-
-    def state_path(self, partition: int) -> Path:
-        """Return where our folder keeps the state of the partition's files."""
-        return self.archive.folder / "state" / self.group / f"p{partition}.sqlite"
+        """Return the file of the marks of the partition's stream in our folder."""
+        return self.files.folder / "state" / self.group / f"p{partition}.marks"
 
 
 def from_pipeline(
@@ -91,7 +114,7 @@ def from_pipeline(
     http_host: str = "127.0.0.1",
     http_port: int | None = None,
 ) -> CollectorConfig:
-    """Return what the collector *member* of *pipeline* is told, with the folder *data*."""
+    """Return the configuration of the collector *member* of *pipeline*, with the folder *data*."""
     names, collectors = pipeline.names, pipeline.spec.collectors
     return CollectorConfig(
         nats=nats,
@@ -105,7 +128,7 @@ def from_pipeline(
         dead_letter_stream=names.dead_letter_stream,
         group=collectors.group,
         member=member,
-        archive=_archive(pipeline, data),
+        files=_files(pipeline, data),
         commit_interval_s=collectors.commit.interval_ns / 1e9,
         commit_bytes=collectors.commit.max_bytes,
         takeover_after_s=collectors.takeover_after_ns / 1e9,
@@ -118,9 +141,9 @@ def from_pipeline(
     )
 
 
-def _archive(pipeline: LogPipeline, data: Path) -> ArchiveConfig:
+def _files(pipeline: LogPipeline, data: Path) -> FilesConfig:
     collectors = pipeline.spec.collectors
-    return ArchiveConfig(
+    return FilesConfig(
         folder=data,
         group=collectors.group,
         path=collectors.path,

@@ -1,4 +1,4 @@
-"""What all partitions of one collector process share."""
+"""The parts that all partitions of one collector process share."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.pull import PULLS_OUTSTANDING
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.partition import PartitionArchive
-from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.epochs import EpochRecords
 from logpipeline_collector.folder import Folder
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import Membership
 from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import Committer, OwnedPartition
+from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.sink import Storage
 from logpipeline_collector.snapshots import SnapshotStore
 from logpipeline_collector.stream_reader import ConsumerName
 
 
 @dataclass(eq=False, kw_only=True)
 class Context:
-    """The parts that a partition works with."""
+    """See the module."""
 
     config: CollectorConfig
     connection: Connection
@@ -39,20 +38,20 @@ class Context:
     intake: Intake
     committer: Committer
     executor: ThreadPoolExecutor
-    descriptors: Descriptors
+    storage: Storage
     metrics: CollectorMetrics
-    committed_to: Callable[[Tenure, float], None]
+    committed_to: Callable[[OwnedPartition, float], None]
     wanted_count: Callable[[], int]
     _opened: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    def open_archive(self, partition: int) -> PartitionArchive:
-        """Open the partition's files and state in our folder.
+    def open_partition(self, partition: int) -> PartitionWriter:
+        """Open the partition in our storage.
 
         Raises:
-            ArchiveBusy: another process has them open.
+            SinkBusy: another process has it open.
         """
         self.metrics.opened(partition)
-        return PartitionArchive.open(self.config.archive, partition, self.descriptors)
+        return PartitionWriter(self.storage.open(partition))
 
     def snapshots(self, partition: int) -> SnapshotStore:
         """Return the store of the partition's snapshots."""
@@ -64,10 +63,10 @@ class Context:
         )
 
     def next_consumer(self, epoch: int) -> ConsumerName:
-        """Return a name that no consumer of ours had before."""
+        """Return a consumer name that was not used before."""
         return ConsumerName(self.config.group, epoch, next(self._opened))
 
     @property
     def pull_bytes(self) -> int:
-        """One pull's share of what may be on its way to us."""
+        """Bytes of one pull: its share of the pull budget."""
         return self.config.pull_budget_bytes // max(self.wanted_count(), 1) // PULLS_OUTSTANDING

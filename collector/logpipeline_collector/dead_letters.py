@@ -1,5 +1,5 @@
-"""Keeps messages that cannot be archived, and those that readers gave up, as dead letters: with the
-reason, and in bounded room.
+"""Keeps messages that cannot be used, and those that readers gave up, as dead letters, with the
+reason and in bounded room.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from logpipeline.subjects import (
     dead_letters_of,
     is_advisory,
 )
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 
 log = logging.getLogger(__name__)
 
-# Of one host or consumer in one partition, however much is free: half a million letters take long
-# to make, and longer to look through.
+# For one host or consumer in one partition, however much is free: half a million letters take long
+# to write, and longer to look through.
 BYTES_MAX = 64 * 1024 * 1024
-# What a server says of given-up messages is stored by the server, and refused in silence: so
-# letters leave a part of the stream to it.
+# Advisories of given-up messages are stored by the server, which drops them silently when the
+# stream is full. So letters leave it a part of the stream.
 RESERVE_DIVISOR = 8
 # Counting reads the headers of a partition's letters, which may be many.
 COUNT_AGAIN_S = 30.0
-# Lines wait for it. What is not counted by then lets letters too many pass, never too few.
+# Lines wait for the count. If it is cut off, too many letters are admitted, never too few.
 COUNT_S = 10.0
 
 # Host and consumer; one of them is empty.
@@ -60,21 +60,20 @@ Holder = tuple[str, str]
 
 NAMES_MAX = 1024
 
-# Consumers are planned seldom; without any there is nothing to read.
+# Consumers are rare. Without one there is nothing to read.
 ASK_AGAIN_S = 10.0
-# What was put off, or could not be done, is looked at again after so long.
+# An advisory that was put off, or failed, is looked at again after this time.
 LOOK_AGAIN_S = 5.0
 
 
-# A stream that is full refuses, so nobody's letters push out another's. Each may have as much as is
-# still free: one alone gets half of the stream, the next one a third, and there is always something
-# left for the first letter of a host that never had any. What counts is what stands in the stream:
-# restarts and handovers change nothing, and letters that are sent again leave their room to those
-# that come back.
+# A full stream refuses letters, so no letter pushes out another. Each holder may have as much as is
+# still free: the first one gets half of the stream, the next one a third, and there is always room
+# for the first letter of a new host. Only letters in the stream count: restarts and hand-overs
+# change nothing, and a letter that is sent again leaves its room to the one that comes back.
 @dataclass(slots=True)
 class _Held:
-    """Bytes of the letters of one partition, by holder, as counted at *at_s*, when *deleted*
-    messages had left the stream; what was kept since is added.
+    """Bytes of the letters of one partition by holder: counted at *at_s*, when *deleted* messages
+    had left the stream, plus what was kept since.
     """
 
     epoch: int
@@ -101,12 +100,12 @@ class LetterRoom:
             info = await self._js.stream_info(self._stream)
             return info is not None and await self._admits(partition, epoch, letter, info)
         except (NotSent, OutcomeUnknown, ApiError, StreamChanged) as error:
-            # Whoever keeps it has patience, and hears of a full stream from the server.
-            log.debug("room for letters not looked at", extra={"reason": str(error)})
+            # `keep` tries for long enough, and the server refuses if the stream is full.
+            log.debug("room for letters not checked", extra={"reason": str(error)})
             return True
 
     def host_of(self, letter: Letter) -> str:
-        """Return the host of the message, or an empty text where it has none that could be one."""
+        """Return the host of the message, or an empty text where it has no valid one."""
         try:
             return self._subjects.read(letter.subject)[1]
         except (BadHost, BadSubject):
@@ -127,7 +126,7 @@ class LetterRoom:
         if is_over and held.deleted != deleted and now_s - held.at_s >= COUNT_AGAIN_S:
             held = await self._count(partition, epoch, deleted)
             is_over = held.bytes[holder] + cost > most
-        # What comes back had a place, which is free in a moment.
+        # A letter that comes back had room before, which is free again in a moment.
         if is_over and not letter.comes_back:
             return False
         held.bytes[holder] += cost
@@ -165,7 +164,8 @@ class LetterRoom:
 
 
 def _payload_bytes(headers: bytes) -> int:
-    # The server adds it last. No limit of a shipper's headers applies to these, which quote them.
+    # The server adds this header last. Limits for shippers' headers do not apply here: letters
+    # quote them.
     return int(headers.rpartition(f"{SIZE_HEADER}:".encode())[2])
 
 
@@ -187,15 +187,15 @@ def _deleted(info: dict[str, Any]) -> int:
 
 @dataclass(slots=True)
 class NotKept:
-    """Dead letters of one host that found no room."""
+    """Dead letters of one host for which there was no room."""
 
     messages: int = 0
     bytes: int = 0
 
 
 class DeadLetters:
-    """Sends bad messages to the dead-letter stream, where there is *room*; *counted* hears of each
-    one, sent or not. *not_kept* names what is gone, by host; beyond `NAMES_MAX` hosts, under an
+    """Sends bad messages to the dead-letter stream, if there is *room*; *counted* is called for
+    each, sent or not. *not_kept* counts the others by host; beyond `NAMES_MAX` hosts, under an
     empty name.
     """
 
@@ -212,7 +212,9 @@ class DeadLetters:
         self.room = room
         self.not_kept: dict[str, NotKept] = {}
 
-    async def put(self, delivered: Delivered, tenure: Tenure, *, reason: str, detail: str) -> None:
+    async def put(
+        self, delivered: Delivered, owned: OwnedPartition, *, reason: str, detail: str
+    ) -> None:
         """Keep the message with its *reason* (one token).
 
         It returns at the latest after `logpipeline.dead_letters.DEADLINE_S`; then, or where there
@@ -222,8 +224,8 @@ class DeadLetters:
         letter = Letter(
             reason=reason,
             detail=detail,
-            stream=tenure.stream,
-            created=tenure.position.created,
+            stream=owned.stream,
+            created=owned.position.created,
             sequence=delivered.sequence,
             time_ns=delivered.time_ns,
             subject=message.subject.decode("utf-8", "surrogateescape"),
@@ -231,19 +233,19 @@ class DeadLetters:
             payload=message.data,
             payload_bytes=len(message.data),
         )
-        is_kept = await self.room.admits(tenure.partition, tenure.epoch, letter) and await keep(
-            self._js, self._root, tenure.partition, letter
+        is_kept = await self.room.admits(owned.partition, owned.epoch, letter) and await keep(
+            self._js, self._root, owned.partition, letter
         )
         if not is_kept:
-            self._name(self.room.host_of(letter), tenure.partition, delivered, reason)
-        self._counted(tenure.partition, reason, is_kept)
+            self._name(self.room.host_of(letter), owned.partition, delivered, reason)
+        self._counted(owned.partition, reason, is_kept)
 
     def _name(self, host: str, partition: int, delivered: Delivered, reason: str) -> None:
         name = host if host in self.not_kept or len(self.not_kept) < NAMES_MAX else ""
         gone = self.not_kept.setdefault(name, NotKept())
         gone.messages += 1
         gone.bytes += len(delivered.message.data)
-        # Powers of two: a flood of letters must not become a flood of lines.
+        # Logged at powers of two: a flood of letters must not become a flood of log lines.
         if gone.messages & (gone.messages - 1) == 0:
             log.error(
                 "dead letters of a host are not kept",
@@ -259,7 +261,7 @@ class DeadLetters:
 
 
 class GivenUp:
-    """Makes letters of what was given up in the partitions that are ours now."""
+    """Makes letters of messages that readers gave up, in the partitions that are ours now."""
 
     def __init__(
         self,
@@ -268,21 +270,21 @@ class GivenUp:
         stream: str,
         root: str,
         room: LetterRoom,
-        tenures: Callable[[], list[Tenure]],
+        owned_partitions: Callable[[], list[OwnedPartition]],
         counted: Callable[[int, str, bool], None],
     ) -> None:
         self._js = js
         self._stream = stream
         self._root = root
-        self._tenures = tenures
+        self._owned = owned_partitions
         self._counted = counted
         self._room = room
 
     async def run(self) -> None:
-        """Make letters, for ever."""
+        """Make letters until cancelled."""
         while True:
             try:
-                if await self._is_told():
+                if await self._has_advisories():
                     await self._look()
                     continue
             except (NotSent, OutcomeUnknown):
@@ -291,17 +293,17 @@ class GivenUp:
                 log.warning("cannot read what consumers gave up", extra={"reason": str(error)})
             await asyncio.sleep(ASK_AGAIN_S)
 
-    async def _is_told(self) -> bool:
-        """Return whether there are consumers that may give up, which the stream's subjects say."""
+    async def _has_advisories(self) -> bool:
+        """Return whether consumers may give messages up, which the stream's subjects show."""
         info = await self._js.stream_info(self._stream)
         subjects = info["config"].get("subjects") or () if info is not None else ()
         return any(is_advisory(subject) for subject in subjects)
 
     async def _look(self) -> None:
-        """Go through all that is there, then through what comes, until something is put off or
-        further partitions became ours: then it has to begin anew.
+        """Go through stored and new advisories, until one is put off or another partition becomes
+        ours: then the caller begins anew.
         """
-        ours = {tenure.stream for tenure in self._tenures()}
+        ours = {owned.stream for owned in self._owned()}
         loop, put_off_s = asyncio.get_running_loop(), None
         scan = Scan(self._js, self._stream, Range(), subject=ADVISORIES)
         async with aclosing(scan.batches()) as batches:
@@ -311,42 +313,43 @@ class GivenUp:
                         put_off_s = put_off_s or loop.time()
                 if put_off_s is not None and loop.time() - put_off_s > LOOK_AGAIN_S:
                     return
-                if not {tenure.stream for tenure in self._tenures()} <= ours:
+                if not {owned.stream for owned in self._owned()} <= ours:
                     return
 
     async def _is_settled(self, delivered: Delivered) -> bool:
-        """Make a letter of what was *delivered*; return whether nothing is left to do here."""
+        """Make a letter of the advisory *delivered*; return whether nothing is left to do here."""
         try:
             advisory = parse(delivered.message.data)
         except NoAdvisory:
-            return True  # It stays for people to look at.
-        owned = {tenure.stream: tenure for tenure in self._tenures()}
-        tenure = owned.get(advisory.stream)
-        if tenure is None:
+            return True  # It stays in the stream for people to look at.
+        by_stream = {owned.stream: owned for owned in self._owned()}
+        owned = by_stream.get(advisory.stream)
+        if owned is None:
             return True  # Its owner does it.
         try:
-            return await self._make_letter(tenure, advisory, delivered.sequence)
+            return await self._make_letter(owned, advisory, delivered.sequence)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             log.debug("a letter waits", extra={"reason": str(error)})
             return False
 
-    async def _make_letter(self, tenure: Tenure, advisory: Advisory, sequence: int) -> bool:
-        letter = await letter_of(self._js, advisory, created=tenure.position.created)
-        is_kept = letter.is_gone and await self._is_there(tenure.partition, letter)
+    async def _make_letter(self, owned: OwnedPartition, advisory: Advisory, sequence: int) -> bool:
+        letter = await letter_of(self._js, advisory, created=owned.position.created)
+        is_kept = letter.is_gone and await self._is_there(owned.partition, letter)
         if not is_kept:
-            # What finds no room waits, and is looked at again.
-            is_kept = await self._room.admits(
-                tenure.partition, tenure.epoch, letter
-            ) and await keep(self._js, self._root, tenure.partition, letter)
+            # Without room the advisory waits, and is looked at again.
+            is_kept = await self._room.admits(owned.partition, owned.epoch, letter) and await keep(
+                self._js, self._root, owned.partition, letter
+            )
             if is_kept:
-                self._counted(tenure.partition, letter.reason, True)
+                self._counted(owned.partition, letter.reason, True)
         if is_kept:
-            # Only now: between the two the same letter is made again, and is known by its subject.
+            # Last: after a crash in between, the letter is made again, and recognised by its
+            # subject.
             reach("collector.before-advisory-goes")
             await self._js.message_delete(self._stream, sequence)
         return is_kept
 
     async def _is_there(self, partition: int, letter: Letter) -> bool:
-        """Return whether the letter was made while its message was still there."""
+        """Return whether the letter was made before, while its message still existed."""
         subject = letter.subject_at_any_time(self._root, partition)
         return await self._js.next_message(self._stream, subject) is not None

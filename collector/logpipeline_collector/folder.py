@@ -1,4 +1,4 @@
-"""A collector's folder: locked, so that one process works in it, and with a name of its own, so
+"""A collector's folder. It is locked, so that one process works in it, and it has an identity, so
 that the next process can prove that the one before it is gone.
 """
 
@@ -50,18 +50,18 @@ class Folder:
         return Folder(lock, _identity_of(state), secrets.token_hex(6))
 
     def is_ours(self, incarnation: str) -> bool:
-        """Return whether *incarnation* was a process of this folder; unless it is us, it is gone:
-        we hold the lock that it held.
+        """Return whether *incarnation* was a process of this folder. Unless it is this process, it
+        is gone: we hold the lock that it held.
         """
         return incarnation.startswith(self.identity + "-")
 
     def close(self) -> None:
-        """Give the folder up."""
+        """Release the folder."""
         os.close(self._descriptor)
 
 
 def known_identity(folder: Path, group: str) -> str | None:
-    """Return what the incarnations of *folder* begin with; None where it never had one."""
+    """Return the identity of *folder*, with which its incarnations begin; None if it has none."""
     return _known(folder / "state" / group)
 
 
@@ -79,7 +79,7 @@ def _identity_of(state: Path) -> str:
 
 
 def _known(state: Path) -> str | None:
-    # A copied folder must not pass for the first one: its inode is another one.
+    # A copy of a folder must not have the identity of the original: the inodes differ.
     known = read_state(state / IDENTITY, KIND, VERSION)
     if not isinstance(known, dict) or known.get("inode") != state.stat().st_ino:
         return None

@@ -1,5 +1,5 @@
-"""What becomes of each message: archived, known already, or kept aside with a reason. None stops
-the ones behind it.
+"""Decides for each message: it is written, it is known already, or it becomes a dead letter with a
+reason. No message stops those behind it.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.dead_letters import DeadLetters
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 
 
 class Intake:
-    """Gives the messages of all partitions their place."""
+    """Takes the messages of all partitions; those that cannot be used go to *dead_letters*."""
 
     def __init__(self, subjects: Subjects, dead_letters: DeadLetters) -> None:
         self._subjects = subjects
         self.dead_letters = dead_letters
 
-    async def take(self, tenure: Tenure, delivered: Delivered) -> None:
-        """Archive the message, or keep it aside, and move the tenure's position behind it.
+    async def take(self, owned: OwnedPartition, delivered: Delivered) -> None:
+        """Write the message, or keep it as a dead letter, and move the position behind it.
 
         Raises:
-            ArchiveFull: the disk is; nothing happened, and the same message may be given again.
+            SinkFull: there is no room; nothing happened, and the message may be given again.
         """
-        if tenure.is_left_out(delivered):
-            tenure.note_read(delivered)
+        if owned.is_left_out(delivered):
+            owned.note_read(delivered)
             return
         read: Read | None = None
-        is_read_again = tenure.is_known_already(delivered)
+        is_read_again = owned.is_known_already(delivered)
         try:
-            read = read_message(self._subjects, tenure.partition, delivered)
+            read = read_message(self._subjects, owned.partition, delivered)
             if read.batch is not None or not is_read_again:
-                tenure.archive.take(
+                owned.writer.take(
                     read.host,
                     _batch_of(read),
                     delivered.message.data,
@@ -45,32 +45,32 @@ class Intake:
                     is_read_again=is_read_again,
                 )
         except BadMessage as error:
-            tenure.dead_letters += 1
+            owned.dead_letters += 1
             if read is not None:
-                tenure.refuse(delivered.sequence)
-            await self.dead_letters.put(delivered, tenure, reason=error.reason, detail=str(error))
-        tenure.note_read(delivered)
+                owned.refuse(delivered.sequence)
+            await self.dead_letters.put(delivered, owned, reason=error.reason, detail=str(error))
+        owned.note_read(delivered)
 
-    def learn(self, tenure: Tenure, delivered: Delivered, *, has_payload: bool) -> None:
-        """Note what another collector has archived of this message.
+    def learn(self, owned: OwnedPartition, delivered: Delivered, *, has_payload: bool) -> None:
+        """Note what another collector has written of this message.
 
         Raises:
-            PayloadNeeded: the message *has_payload* not, and nothing else tells.
+            PayloadNeeded: the message has no payload here (*has_payload*), and it decides.
         """
-        if delivered.sequence in tenure.refused:
+        if delivered.sequence in owned.refused:
             return
         try:
-            read = read_message(self._subjects, tenure.partition, delivered)
+            read = read_message(self._subjects, owned.partition, delivered)
             batch = _batch_of(read)
             if batch is None or not (has_payload or has_its_size(batch, read.fields)):
                 return
             payload = delivered.message.data if has_payload else None
-            tenure.archive.learn(read.host, batch, payload)
+            owned.writer.learn(read.host, batch, payload)
         except BadMessage:
-            return  # Nobody archived it.
+            return  # No collector wrote it.
 
 
 def _batch_of(read: Read) -> Batch | None:
-    # A letter that is sent again may have been made up for meanwhile.
+    # The bytes of a letter that is sent again may have come in another message meanwhile.
     is_letter = read.batch is not None and RETRY_OF in read.fields
     return replace(read.batch, resend=True) if read.batch and is_letter else read.batch

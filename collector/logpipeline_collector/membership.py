@@ -1,13 +1,13 @@
-"""Who of a group is alive, told by heartbeats in the state bucket and judged by one's own monotonic
-clock alone: no two machines' clocks are ever compared.
+"""A collector as a member of its group: its heartbeat under a name that no other process may use,
+and how long other members have been silent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
+from logpipeline.group.membership import LEFT, Heartbeat, Sightings
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import Connection, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
@@ -17,11 +17,8 @@ from logpipeline_collector.folder import Folder
 
 log = logging.getLogger(__name__)
 
-# Four heartbeats may be lost before a successor takes over.
-HEARTBEATS_PER_TAKEOVER = 4
 # The bucket of a deployment that is just being made may come later than its collectors.
 RETRY_S = 0.2
-LEFT = b""
 
 
 class MemberTaken(Exception):
@@ -32,14 +29,6 @@ class MemberTaken(Exception):
             f"another process runs as {member} with another folder; stop it, or give this one "
             "another name"
         )
-
-
-@dataclass(slots=True)
-class _Sight:
-    value: bytes
-    revision: int
-    value_since_s: float
-    revision_since_s: float
 
 
 class Membership:
@@ -56,7 +45,6 @@ class Membership:
         takeover_after_s: float,
     ) -> None:
         self._bucket = bucket
-        self._connection = connection
         self._group = group
         self._member = member
         self._key = member_key(group, member)
@@ -64,15 +52,15 @@ class Membership:
         self._folder = folder
         self._takeover_after_s = takeover_after_s
         self._revision = 0
-        self._seen: dict[str, _Sight] = {}
-        self._session = 0
+        self._heartbeat = Heartbeat(self._beat, takeover_after_s=takeover_after_s)
+        self._sightings = Sightings(connection)
 
     async def enter(self) -> None:
-        """Show that we are alive, as soon as nobody else does so under our name. A predecessor in
-        our own folder is gone: we hold its lock.
+        """Show that we are alive, as soon as no other process does so under our name. A predecessor
+        in our own folder is gone: we hold its lock.
 
         Raises:
-            MemberTaken: somebody does.
+            MemberTaken: another process runs under our name.
         """
         first_revision: int | None = None
         while True:
@@ -89,24 +77,20 @@ class Membership:
             await asyncio.sleep(RETRY_S)
 
     async def run(self) -> None:
-        """Show for ever that we are alive.
+        """Show that we are alive, until `leave`.
 
         Raises:
             MemberTaken: another process has taken our name.
         """
-        while True:
-            await asyncio.sleep(self._takeover_after_s / HEARTBEATS_PER_TAKEOVER)
-            try:
-                await self._beat()
-            except (NotSent, OutcomeUnknown, ApiError) as error:
-                log.debug("no heartbeat", extra={"reason": str(error)})
+        await self._heartbeat.run()
 
     async def leave(self) -> None:
-        """Say that we end, so that a successor with another folder need not wait."""
+        """Show that we end, so that a successor with another folder need not wait."""
+        await self._heartbeat.stop()
         try:
             await self._bucket.swap(self._key, LEFT, revision=self._revision)
         except (NotSent, OutcomeUnknown, ApiError, Conflict) as error:
-            log.debug("could not say that we leave", extra={"reason": str(error)})
+            log.debug("leaving was not written", extra={"reason": str(error)})
 
     async def silent_s(self, member: str, incarnation: str) -> float:
         """Return for how many seconds, as far as we saw, *incarnation* of *member* has been silent.
@@ -115,25 +99,11 @@ class Membership:
             NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
         """
         entry = await self._bucket.get(member_key(self._group, member))
-        sight = self._look(member, entry)
+        sighting = self._sightings.note(member, entry)
         now_s = asyncio.get_running_loop().time()
-        if sight.value == incarnation.encode():
-            return now_s - sight.revision_since_s
-        return now_s - sight.value_since_s
-
-    def _look(self, member: str, entry: Entry | None) -> _Sight:
-        if self._session != self._connection.sessions:
-            # While we were cut off nobody could show us anything: silence counts from here.
-            self._seen.clear()
-            self._session = self._connection.sessions
-        value, revision = (entry.value, entry.revision) if entry else (LEFT, 0)
-        now_s = asyncio.get_running_loop().time()
-        sight = self._seen.setdefault(member, _Sight(value, revision, now_s, now_s))
-        if sight.value != value:
-            sight.value, sight.value_since_s = value, now_s
-        if sight.revision != revision:
-            sight.revision, sight.revision_since_s = revision, now_s
-        return sight
+        if sighting.value == incarnation.encode():
+            return now_s - sighting.revision_since_s
+        return now_s - sighting.value_since_s
 
     async def _may_replace(self, entry: Entry | None) -> bool:
         if entry is None or entry.value == LEFT:
@@ -147,7 +117,7 @@ class Membership:
         try:
             await self._write(self._revision)
         except Conflict:
-            # An own write whose answer was lost, or a bucket that was restored, is no rival.
+            # No rival: an own write whose answer was lost, or a bucket that was restored.
             entry = await self._bucket.get(self._key)
             former = entry.value.decode("utf-8", "replace") if entry else ""
             if former and not self._folder.is_ours(former):

@@ -1,4 +1,4 @@
-"""The collector's numbers for Prometheus, by partition; hosts and sources would be too many."""
+"""The collector's metrics, by partition: hosts and sources would be too many labels."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter
 
 from logpipeline.observe.metrics import Family, Metrics
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 
-# What an archive counts since it was opened, and what a human calls it.
-ARCHIVE_COUNTERS = {
+# What a partition's writer counts since it was opened, with the help text of the metric.
+WRITER_COUNTERS = {
     "lines": "Lines written to files",
     "bytes": "Bytes written to files",
     "duplicates": "Messages whose bytes were all there already",
     "cut_bytes": "Bytes of messages that were there already, and were cut",
     "late_ranges": "Ranges that came after later ones, and were written late",
-    "contradicted_bytes": "Bytes archived of which another message says something else",
-    "unknown_chains": "Generations that name a predecessor nobody has seen",
+    "contradicted_bytes": "Bytes written that another message contradicts",
+    "unknown_chains": "Generations that name a predecessor that was never seen",
 }
 
 
 @dataclass(eq=False)
 class CollectorMetrics:
-    """Every number of the collector, made once."""
+    """All metrics of the collector."""
 
     metrics: Metrics = field(default_factory=lambda: Metrics("collector"))
-    _told: dict[tuple[int, str], int] = field(default_factory=dict)
+    _counted: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         by_partition = ("partition",)
         counter, gauge = self.metrics.counter, self.metrics.gauge
-        self.commits = counter("commits", "Commits that everybody knows", by_partition)
+        self.commits = counter("commits", "Commits that the group knows of", by_partition)
         self.commit_seconds = self.metrics.histogram(
-            "commit_seconds", "From the first write to disk to the group's word"
+            "commit_seconds", "From the first write to disk to the record in the state bucket"
         )
         self.dead_letters = counter(
             "dead_letters",
-            "Messages that could not be archived, or that readers gave up",
+            "Messages that could not be used, or that readers gave up",
             ("partition", "reason", "kept"),
         )
         self.missed = counter(
@@ -69,45 +69,45 @@ class CollectorMetrics:
         self.damaged = gauge(
             "damaged_bytes", "Committed bytes that the disk, or a program, took away", by_partition
         )
-        self._archive = {
-            name: counter(name, text, by_partition) for name, text in ARCHIVE_COUNTERS.items()
+        self._writer_counters = {
+            name: counter(name, text, by_partition) for name, text in WRITER_COUNTERS.items()
         }
 
     def dead_letter(self, partition: int, reason: str, is_kept: bool) -> None:
-        """Count one message that could not be archived."""
+        """Count one message that became a dead letter."""
         self.dead_letters.labels(partition, reason, "yes" if is_kept else "no").inc()
 
-    def committed(self, tenure: Tenure, seconds: float) -> None:
-        """Note a commit of *tenure*, and what its archive has counted since the last one."""
-        self.commits.labels(tenure.partition).inc()
+    def committed(self, owned: OwnedPartition, seconds: float) -> None:
+        """Note a commit of *owned*, and what its writer has counted since the last one."""
+        self.commits.labels(owned.partition).inc()
         self.commit_seconds.labels().observe(seconds)
-        self.rollbacks.labels(tenure.partition).set(tenure.rollbacks)
-        self.missing.labels(tenure.partition).set(tenure.archive.missing_bytes)
-        self.lost.labels(tenure.partition).set(tenure.archive.lost_bytes)
-        for name, family in self._archive.items():
-            value = int(getattr(tenure.archive, name))
-            self._count(family, tenure.partition, name, value)
+        self.rollbacks.labels(owned.partition).set(owned.rollbacks)
+        self.missing.labels(owned.partition).set(owned.writer.missing_bytes)
+        self.lost.labels(owned.partition).set(owned.writer.lost_bytes)
+        for name, family in self._writer_counters.items():
+            value = int(getattr(owned.writer, name))
+            self._count(family, owned.partition, name, value)
 
     def _count(self, family: Family[Counter], partition: int, name: str, value: int) -> None:
-        family.labels(partition).inc(max(0, value - self._told.get((partition, name), 0)))
-        self._told[partition, name] = value
+        family.labels(partition).inc(max(0, value - self._counted.get((partition, name), 0)))
+        self._counted[partition, name] = value
 
     def opened(self, partition: int) -> None:
-        """Forget what the partition's last tenure had counted."""
-        for name in (*ARCHIVE_COUNTERS, "missed"):
-            self._told.pop((partition, name), None)
+        """Forget what was counted while the partition was owned before."""
+        for name in (*WRITER_COUNTERS, "missed"):
+            self._counted.pop((partition, name), None)
 
-    def look(self, tenure: Tenure) -> None:
-        """Note how far *tenure* is behind."""
-        self._count(self.missed, tenure.partition, "missed", tenure.missed.count)
-        self.lag_messages.labels(tenure.partition).set(tenure.lag.pending)
-        self.lag_seconds.labels(tenure.partition).set(lag_seconds(tenure))
-        self.lag_bytes.labels(tenure.partition).set(tenure.lag.bytes)
-        self.uncommitted.labels(tenure.partition).set(tenure.archive.dirty_bytes)
-        self.damaged.labels(tenure.partition).set(tenure.archive.damaged_bytes)
+    def look(self, owned: OwnedPartition) -> None:
+        """Set the metrics of how far *owned* is behind."""
+        self._count(self.missed, owned.partition, "missed", owned.missed.count)
+        self.lag_messages.labels(owned.partition).set(owned.lag.pending)
+        self.lag_seconds.labels(owned.partition).set(lag_seconds(owned))
+        self.lag_bytes.labels(owned.partition).set(owned.lag.bytes)
+        self.uncommitted.labels(owned.partition).set(owned.writer.dirty_bytes)
+        self.damaged.labels(owned.partition).set(owned.writer.damaged_bytes)
 
     def gone(self, partition: int) -> None:
-        """Drop what is true only of an owned partition."""
+        """Remove the metrics that exist only for an owned partition."""
         for family in (
             self.epoch,
             self.lag_messages,
@@ -122,8 +122,8 @@ class CollectorMetrics:
             family.forget(partition)
 
 
-def lag_seconds(tenure: Tenure) -> float:
+def lag_seconds(owned: OwnedPartition) -> float:
     """Return the age of the last message that was read, 0 where all was read and committed."""
-    if (tenure.lag.pending == 0 and tenure.is_clean) or not tenure.lag.time_ns:
+    if (owned.lag.pending == 0 and owned.is_clean) or not owned.lag.time_ns:
         return 0.0
-    return max(0.0, time.time() - tenure.lag.time_ns / 1e9)
+    return max(0.0, time.time() - owned.lag.time_ns / 1e9)

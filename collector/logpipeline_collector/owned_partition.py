@@ -1,4 +1,6 @@
-"""A partition while it is ours: its files, its epoch, how far it was read and how far committed."""
+"""A partition while a collector owns it: its writer, its epoch, how far it is read and committed;
+and the clock that commits all of them.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
-from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
-from logpipeline_collector.archive.state import ArchiveFull
-from logpipeline_collector.epochs import Fenced, HeldEpoch
+from logpipeline_collector.epochs import HeldEpoch
+from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit
+from logpipeline_collector.sink import SinkFull
 from logpipeline_collector.snapshots import Snapshot
 from logpipeline_collector.stream_position import Marks, Verified
 from logpipeline_collector.stream_reader import Missed
@@ -27,18 +30,20 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# A commit that waits for the state bucket lets so many commits' worth of bytes come in meanwhile.
+# Uncommitted bytes, in multiples of a commit, that may be written while a commit waits for the
+# state bucket.
 UNCOMMITTED_COMMITS_MAX = 4
 ROOM_POLL_S = 0.1
 FULL_RETRY_S = 1.0
+# How often rotation, compression and retention look for something to do.
+MAINTAIN_EVERY_S = 2.0
 
 
 async def in_thread(
     executor: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Return the result of *function*, run in a thread; cancelled, it ends only with the thread.
-
-    Otherwise a file would be closed under the hands of a thread that still writes it.
+    """Return the result of *function*, run in a thread. When cancelled, wait for the thread first:
+    otherwise a file would be closed while the thread still writes it.
     """
     future = asyncio.get_running_loop().run_in_executor(executor, lambda: function(*args, **kwargs))
     try:
@@ -50,7 +55,7 @@ async def in_thread(
 
 @dataclass(slots=True)
 class Lag:
-    """What is still to come, as of the last delivery."""
+    """What is still to be read, as of the last delivery."""
 
     pending: int = 0
     time_ns: int = 0
@@ -58,35 +63,36 @@ class Lag:
     bytes_read: int = 0
 
     def note(self, delivered: Delivered) -> None:
-        """Look at one more delivery."""
+        """Take one more delivery into account."""
         self.pending, self.time_ns = delivered.pending, delivered.time_ns
         self.messages_read += 1
         self.bytes_read += len(delivered.message.data)
 
     @property
     def bytes(self) -> int:
-        """How much is pending, if it is like what came so far."""
+        """Bytes that are pending, estimated from the messages that came so far."""
         return self.pending * self.bytes_read // max(self.messages_read, 1)
 
 
 @dataclass(eq=False)
-class Tenure:
-    """One partition in one epoch. *position* is what was read, *committed* what everybody knows.
+class OwnedPartition:
+    """One partition in one epoch. *position* is how far it is read, *committed* how far the group
+    knows that it is committed.
 
-    *failure* is set when a commit did not succeed: nothing is written after it. *warning* is what
-    was not as it should be when the partition was taken.
+    *failure* is set when a commit failed: nothing is written after it. *warning* says what was
+    wrong when the partition was taken.
     """
 
     partition: int
     stream: str
-    archive: PartitionArchive
+    writer: PartitionWriter
     held: HeldEpoch
     position: StreamPosition
     rollbacks: int
     marks: Marks
     assignment: Callable[[], int]
     commit_bytes: int
-    committed_to: Callable[[Tenure, float], None]
+    committed_to: Callable[[OwnedPartition, float], None]
     committed: StreamPosition = field(init=False)
     committed_rollbacks: int = field(init=False)
     failure: Exception | None = None
@@ -116,13 +122,13 @@ class Tenure:
         return self.held.record.epoch
 
     @property
-    def unarchived(self) -> int:
-        """How many messages of the stream are not committed, as of the last delivery."""
+    def uncommitted_messages(self) -> int:
+        """Messages of the stream that are not committed, as of the last delivery."""
         return self.lag.pending + max(0, self.position.sequence - self.committed.sequence)
 
     @property
     def is_due(self) -> bool:
-        """Whether something was read that is not committed, and may be."""
+        """Whether a commit has something to write, and may be made."""
         return self.failure is None and self.is_settled and not self.is_clean
 
     @property
@@ -133,7 +139,7 @@ class Tenure:
 
     @property
     def is_settled(self) -> bool:
-        """Whether what was read a second time, after a roll-back, has been passed."""
+        """Whether reading has passed what was read before a roll-back."""
         return (
             self.verified is None
             or self.position.sequence >= self.verified.settled_at
@@ -142,30 +148,30 @@ class Tenure:
         )
 
     def begin_anew(self) -> None:
-        """Let the next commit be written though nothing was read: the folder was given positions
-        that another one had.
+        """Let the next commit be written although nothing was read: our folder took over positions
+        from another one.
         """
         self._is_new = True
 
     def adopt(self, verified: Verified) -> None:
-        """Go on from where *verified* says that the stream still is the one that we know."""
+        """Go on from the position that *verified* found to be in the stream still."""
         if verified.verdict is not Verdict.GOOD:
             self.rollbacks += 1
             self.verified = verified
             self.lag.pending = 1
             self.missed.go_back()
-            # Others will have these sequences.
+            # Other messages will get these sequences.
             last = verified.position.sequence
             self.refused = tuple(each for each in self.refused if each <= last)
         elif self.is_clean:
-            # A stream's name for itself is learned at the first look, and is no progress.
+            # The first look yields the stream's time of creation, which is not progress.
             self.committed = verified.position
         self.position = verified.position
         self._look_at(verified.stream)
 
     def note_silence(self, pending: int, stream: StreamState | None) -> None:
-        """Take in how many messages are pending while none comes, and the stream as it was looked
-        at last.
+        """Note the number of pending messages while none comes, and the last known state of the
+        stream.
         """
         self.lag.pending = pending
         if stream is not None and stream.created == self.position.created:
@@ -176,26 +182,26 @@ class Tenure:
         self.missed.note(read=self.position.sequence, found=stream.first)
 
     def note_read(self, delivered: Delivered) -> None:
-        """Move on: *delivered* was archived, known already, or kept as a dead letter."""
+        """Move the position behind *delivered*: it was written, known already, or a dead letter."""
         self.missed.note(read=self.position.sequence, found=delivered.sequence)
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
         self.lag.note(delivered)
 
     def refuse(self, sequence: int) -> None:
-        """Note for a successor, who reads headers, that the message at *sequence* was not what they
-        say.
+        """Note for a successor, which reads headers only, that the message at *sequence* is not
+        what its headers say.
         """
         covered = self.held.record.snapshot_at
         listed = [each for each in self.refused if each > covered]
         self.refused = tuple([*listed, sequence][:REFUSED_MAX])
 
     def is_known_already(self, delivered: Delivered) -> bool:
-        """Return whether a message was read before a roll-back."""
+        """Return whether the message was read before a roll-back."""
         return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
 
     def is_left_out(self, delivered: Delivered) -> bool:
-        """Return whether a message that a roll-back brought again lies before where the group
-        began.
+        """Return whether the message, which a roll-back brought again, is older than the group's
+        beginning.
         """
         return self.verified is not None and delivered.time_ns <= self.held.record.begun_ns
 
@@ -204,17 +210,20 @@ class Tenure:
         await self._may_take.wait()
 
     async def wait_for_room(self) -> None:
-        """Return when not too much is uncommitted, or nothing more will be."""
+        """Return when little enough is uncommitted, or when nothing more will be committed."""
         limit = self.commit_bytes * UNCOMMITTED_COMMITS_MAX
-        # What is read a second time is committed only when it is passed: it must not wait.
-        while self.archive.dirty_bytes > limit and self.failure is None and self.is_settled:
+        # What is read a second time is committed only after all of it: waiting here would never
+        # end.
+        while self.writer.dirty_bytes > limit and self.failure is None and self.is_settled:
             self._has_room.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ROOM_POLL_S):
                     await self._has_room.wait()
 
     async def commit(self, executor: Executor) -> None:
-        """Make durable what was read so far, and tell the group; failing sets *failure*."""
+        """Commit what was read so far, in the sink and in the group's record; an error sets
+        *failure*.
+        """
         async with self._lock:
             if not self.is_due:
                 return
@@ -229,9 +238,9 @@ class Tenure:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
-        lost_bytes, missing_bytes = self.archive.lost_bytes, self.archive.missing_bytes
+        lost_bytes, missing_bytes = self.writer.lost_bytes, self.writer.missing_bytes
         refused = self.refused
-        pending = self.archive.prepare(
+        pending = self.writer.prepare(
             Reached(position, rollbacks),
             epoch=self.epoch,
             since=Reached(self.committed, self.committed_rollbacks),
@@ -247,7 +256,7 @@ class Tenure:
             refused=refused,
         )
         reach("collector.after-swap")
-        self.archive.confirm(pending)
+        self.writer.confirm(pending)
         self._is_new = False
         self.committed, self.committed_rollbacks = position, rollbacks
         self.marks.add(position)
@@ -255,9 +264,9 @@ class Tenure:
     async def _write(self, pending: PendingCommit, executor: Executor) -> None:
         while True:
             try:
-                await in_thread(executor, self.archive.write, pending)
-            except ArchiveFull as error:
-                # Nothing is committed, so nothing is told; the same is written when there is room.
+                await in_thread(executor, self.writer.write, pending)
+            except SinkFull as error:
+                # Nothing is committed. The same commit is made again when there is room.
                 self.commit_problem = f"the disk is full: {error}"
                 await asyncio.sleep(FULL_RETRY_S)
             else:
@@ -265,54 +274,54 @@ class Tenure:
                 return
 
     async def snapshot(self) -> Snapshot:
-        """Return the sources' positions as everybody knows them.
+        """Return the sources' positions as the group knows them.
 
         Raises:
-            Exception: what ended the tenure.
+            Exception: the failure, if there is one.
         """
-        # Between the folder's commit and the group's word the two differ: a successor that began at
-        # the one with the sources of the other would skip what lies between.
+        # Between the commit in the folder and the one in the record the two differ. A successor
+        # that began at one of them with the sources of the other would skip what lies between.
         async with self._lock:
             self.raise_failure()
             return Snapshot(
                 self.committed,
                 self.marks.encode(),
-                self.archive.export_sources(),
+                self.writer.export_sources(),
                 self.held.record,
             )
 
     async def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
         """Return the number of the last commit, and what changed after *commit*: (host, source)."""
         async with self._lock:
-            return self.archive.changed_since(commit)
+            return self.writer.changed_since(commit)
 
     async def asked(self, host: str, question: Question) -> list[Committed]:
-        """Return how far the generations of *host* are committed that *question* asks for."""
+        """Return how far the generations that *question* asks for are committed."""
         async with self._lock:
-            return self.archive.asked(host, question)
+            return self.writer.asked(host, question)
 
     async def maintain(self, executor: Executor, now_s: float) -> None:
-        """Rotate, compress and remove files as is due; failing sets *failure*."""
+        """Rotate, compress and remove what is due; an error sets *failure*."""
         async with self._lock:
             if self.failure is not None:
                 return
             try:
-                if self.archive.is_rotation_due(now_s):
+                if self.writer.sink.is_rotation_due(now_s):
                     await self._rotate(executor, now_s)
-                await in_thread(executor, self.archive.maintain, now_s)
-            except ArchiveFull as error:
+                await in_thread(executor, self.writer.sink.maintain, now_s)
+            except SinkFull as error:
                 log.warning("no room to rotate or compress", extra={"reason": str(error)})
             except Exception as error:  # noqa: BLE001  # the owner's task raises it again
                 self.failure = error
 
     async def _rotate(self, executor: Executor, now_s: float) -> None:
-        # A file that is written all the time is never committed as a whole. So nothing is taken for
-        # the moment of one commit.
+        # A file that is written all the time is never committed as a whole. So no message is taken
+        # during one commit.
         self._may_take.clear()
         try:
             if self.is_due:
                 await self._commit(executor)
-            await in_thread(executor, self.archive.rotate, now_s)
+            await in_thread(executor, self.writer.sink.rotate, now_s)
         finally:
             self._may_take.set()
 
@@ -327,13 +336,80 @@ class Tenure:
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise what ended the tenure, if something did."""
+        """Raise *failure*, if there is one."""
         if self.failure is not None:
             raise self.failure
 
     async def close(self) -> None:
-        """Close the files, without what is not committed."""
+        """Close the partition without what is not committed."""
         async with self._lock:
             if not self.is_clean and (self.failure is None or isinstance(self.failure, Fenced)):
-                self.archive.discard()
-            self.archive.close()
+                self.writer.discard()
+            self.writer.close()
+
+
+class Committer:
+    """Commits the partitions that were added, on one clock: often enough that shippers and readers
+    hardly wait, and only where something was read. A commit that waits delays no other partition.
+    """
+
+    def __init__(self, executor: Executor, *, interval_s: float, commit_bytes: int) -> None:
+        self.beat_s = time.monotonic()
+        self._executor = executor
+        self._interval_s = interval_s
+        self._commit_bytes = commit_bytes
+        # In order, so that a history repeats itself.
+        self._owned: dict[OwnedPartition, None] = {}
+        self._running: dict[OwnedPartition, asyncio.Task[None]] = {}
+        self._poked = asyncio.Event()
+        self._maintained_s: dict[OwnedPartition, float] = {}
+
+    def add(self, owned: OwnedPartition) -> None:
+        """Commit *owned* from now on."""
+        self._owned[owned] = None
+
+    async def remove(self, owned: OwnedPartition) -> None:
+        """Stop committing *owned*; return when no commit of it is under way."""
+        self._owned.pop(owned, None)
+        self._maintained_s.pop(owned, None)
+        task = self._running.get(owned)
+        if task is not None:
+            await asyncio.wait([task])
+
+    def grown(self, owned: OwnedPartition) -> None:
+        """Commit at once if *owned* has as many uncommitted bytes as one commit may have."""
+        if owned.writer.dirty_bytes >= self._commit_bytes:
+            self._poked.set()
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        try:
+            while True:
+                self._poked.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_s):
+                        await self._poked.wait()
+                self.beat_s = time.monotonic()
+                self._start_work()
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _start_work(self) -> None:
+        now_s = time.monotonic()
+        for owned in self._owned:
+            if owned in self._running:
+                continue
+            # Maintenance comes first: a partition that always has something to commit would never
+            # get it.
+            if now_s - self._maintained_s.get(owned, 0.0) >= MAINTAIN_EVERY_S:
+                self._maintained_s[owned] = now_s
+                self._start(owned, owned.maintain(self._executor, time.time()))
+            elif owned.is_due:
+                self._start(owned, owned.commit(self._executor))
+
+    def _start(self, owned: OwnedPartition, work: asyncio._CoroutineLike[None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)  # kept until done, in *_running*
+        self._running[owned] = task
+        task.add_done_callback(lambda done: self._running.pop(owned, None))

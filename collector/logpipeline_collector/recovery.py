@@ -1,8 +1,8 @@
-"""What a collector finds when it opens a partition: its own folder and the state bucket, compared.
+"""Compares a partition's folder with the record in the state bucket, and decides how to go on.
 
-Three things can have happened to a commit at a crash: nobody knows it, the folder alone knows it,
-both know it. Which it was decides whether the next line is written twice, once or never, so it is
-decided here, from values alone.
+A commit that a crash met is in neither of them, in the folder alone, or in both. Which of the three
+decides whether the next line is written twice, once or never. So it is decided here, from values
+alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOWHERE = StreamPosition("", 0, 0)
 
 
 class Source(Enum):
-    """Where the positions of a partition's sources are taken from."""
+    """Origin of the positions of a partition's sources."""
 
     NOTHING = "nothing was ever committed"
     FOLDER = "our folder is current"
@@ -27,8 +27,8 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FolderCommit:
-    """The last commit of a folder, and epoch and reach of the one before it; None where the last
-    one can no longer be taken back.
+    """The last commit of a folder, with epoch and reach of the one before it. *previous* is None
+    where the last one can no longer be taken back.
     """
 
     epoch: int
@@ -37,14 +37,14 @@ class FolderCommit:
 
     @property
     def rollbacks(self) -> int:
-        """How often the stream had gone back."""
+        """Number of roll-backs of the stream."""
         return self.reached.rollbacks or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How to go on: with which positions, from where, in which *epoch*; *warning* is what should
-    never happen, and did.
+    """How to go on: with which positions, from where, in which *epoch*. *warning* names a state
+    that should never occur.
     """
 
     source: Source
@@ -58,11 +58,11 @@ class Recovery:
 BUCKET_LOST = "the state bucket lost the partition's record; it is written again from the folder"
 BUCKET_RESTORED = (
     "the state bucket lost the partition's record; it is written again from the last snapshot, and "
-    "what its owner archived behind that, if he does not come back, stands in both folders"
+    "lines that its owner wrote after that stand in both folders, unless it comes back"
 )
 SOURCES_UNKNOWN = (
-    "the snapshot of the sources' positions is gone, and so are the messages that told them; what "
-    "a shipper without positions sends again cannot be recognised, and may stand twice"
+    "the snapshot of the sources' positions is gone, and so are the messages that held them; lines "
+    "that a shipper without positions sends again cannot be recognised, and may stand twice"
 )
 BUCKET_OLDER = (
     "the state bucket is older than the folder (was it restored from a copy?); it is written again"
@@ -94,8 +94,8 @@ def recover(
     member: str = "",
     is_read_again: bool = True,
 ) -> Recovery:
-    """Return how to go on in the folder that is called *identity*, of *member*; *is_read_again* is
-    what a folder that is gone had, as far as streams reach.
+    """Return how to go on in the folder *identity* of *member*. With *is_read_again*, messages are
+    read again whose lines were in a folder that is gone, as far as streams hold them.
     """
     if record is None:
         if folder is None:
@@ -127,8 +127,8 @@ def _follow(record: EpochRecord, epoch: int, warning: str = "") -> Recovery:
 
 
 def _instead(record: EpochRecord, epoch: int, is_read_again: bool) -> Recovery:
-    """Go on in place of a folder that is gone. Only what it had itself is read again: what others
-    had before it stands in their folders.
+    """Go on in place of a folder that is gone. Only what was written into it is read again: what
+    earlier owners wrote stands in their folders.
     """
     since = record.succession.since if record.succession is not None else record.reached
     if since.is_same(record.reached):
@@ -161,17 +161,18 @@ def _later_epoch(
         return _keep(folder, epoch, record.rollbacks)
     start = _start_of(record)
     if is_ours and not (start is not None and start.is_same(record.reached)):
-        # The last owner was this folder, and committed; the folder does not know it.
+        # The last owner worked in this folder and committed, but the folder does not have the
+        # commit.
         return _keep(folder, epoch, record.rollbacks, FOLDER_OLDER)
     if end is None:
-        # What cannot be taken back any more was rotated since, and so was known to the bucket.
+        # A commit that cannot be taken back any more was rotated since, so the bucket has it.
         return _follow(record, epoch, UNKNOWN_END if folder.previous is not None else "")
     return _follow(record, epoch, CANNOT_UNDO if end.is_before(folder.reached) else "")
 
 
 def is_late(folder: FolderCommit, end: Reached) -> bool:
-    """Return whether the folder's last commit counts for nothing, where the owner of the next epoch
-    began at *end*: that one reads all that the commit holds.
+    """Return whether the folder's last commit is void, if the owner of the next epoch began at
+    *end*: then that owner reads everything that the commit holds.
     """
     if folder.previous is None or not end.is_before(folder.reached):
         return False
@@ -180,9 +181,7 @@ def is_late(folder: FolderCommit, end: Reached) -> bool:
 
 
 def _end_of(folder: FolderCommit, record: EpochRecord, identity: str) -> Reached | None:
-    """Return where the next owner after the folder's last commit began, None where that is not
-    known.
-    """
+    """Return where the next owner after the folder's last commit began; None if unknown."""
     former = record.succession.of(identity) if record.succession is not None else None
     if former is not None and former.epoch == folder.epoch:
         return former.end

@@ -1,4 +1,4 @@
-"""A collector process: makes the parts, runs them, and gives all up in order at the end."""
+"""A collector process: makes the parts, runs them, and releases all partitions at the end."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.observe.http import serve
 from logpipeline.records import Assignment
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.state import ArchiveBroken, ArchiveFailed
 from logpipeline_collector.assignments import AssignmentWatch
-from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.context import Context
 from logpipeline_collector.dead_letters import DeadLetters, GivenUp, LetterRoom
 from logpipeline_collector.epochs import EpochRecords
+from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.folder import Folder, FolderBusy
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.owned_partition import Tenure
-from logpipeline_collector.progress import ProgressTeller
-from logpipeline_collector.status import StatusAnswers, live, ready
+from logpipeline_collector.owned_partition import Committer, OwnedPartition
+from logpipeline_collector.reports import ProgressReports, StatusReports, live, ready
+from logpipeline_collector.sink import SinkBroken, SinkFailed
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
@@ -39,8 +37,8 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BUSY = 3
 
-# What ends the process at once, with a text for humans instead of a traceback.
-FATAL = (ArchiveBroken, ArchiveFailed, FolderBusy, MemberTaken, OSError)
+# Errors that end the process at once, with a message instead of a traceback.
+FATAL = (SinkBroken, SinkFailed, FolderBusy, MemberTaken, OSError)
 
 
 async def run(config: CollectorConfig, stop: asyncio.Event) -> int:
@@ -48,7 +46,7 @@ async def run(config: CollectorConfig, stop: asyncio.Event) -> int:
     where another process is this member, 1 where the disk or the state failed.
     """
     try:
-        folder = Folder.claim(config.archive.folder, config.group, config.member)
+        folder = Folder.claim(config.files.folder, config.group, config.member)
     except (FolderBusy, OSError) as error:
         log.error("the collector cannot start", extra={"reason": str(error)})
         return EXIT_BUSY if isinstance(error, FolderBusy) else EXIT_FAILED
@@ -90,15 +88,15 @@ class Service:
             partitions=config.partitions,
             changed=self._assigned,
         )
-        self._progress = ProgressTeller(
-            context.connection, config.control, config.group, self._tenures
+        self._progress = ProgressReports(
+            context.connection, config.control, config.group, self._owned
         )
         self._given_up = GivenUp(
             context.js,
             stream=config.dead_letter_stream,
             root=config.dead_letter_root,
             room=context.intake.dead_letters.room,
-            tenures=self._tenures,
+            owned_partitions=self._owned,
             counted=context.metrics.dead_letter,
         )
 
@@ -108,8 +106,8 @@ class Service:
         bucket = Bucket(js, config.state_bucket)
         metrics = CollectorMetrics()
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
-        descriptors = Descriptors(config.archive.open_files_max)
-        metrics.metrics.watch("open_files", "Files kept open", lambda: descriptors.count)
+        storage = FileStorage(config.files)
+        metrics.metrics.watch("open_files", "Files kept open", lambda: storage.open_files)
         room = LetterRoom(
             js,
             config.subjects,
@@ -132,18 +130,18 @@ class Service:
                 executor, interval_s=config.commit_interval_s, commit_bytes=config.commit_bytes
             ),
             executor=executor,
-            descriptors=descriptors,
+            storage=storage,
             metrics=metrics,
             committed_to=metrics.committed,
             wanted_count=lambda: sum(worker.is_wanted for worker in self._workers.values()),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Collect until *stop* is set, then give all partitions up.
+        """Collect until *stop* is set, then release all partitions.
 
         Raises:
-            ExceptionGroup: of what ended the process: the member's name or folder is taken, the
-            disk failed.
+            ExceptionGroup: of the errors that ended the process: another process is the member, or
+            the disk failed.
         """
         context = self._context
         try:
@@ -168,11 +166,11 @@ class Service:
             self._watch.run(),
             self._progress.run(),
             self._given_up.run(),
-            StatusAnswers(context, self._workers).run(),
+            StatusReports(context, self._workers).run(),
             context.membership.run(),
         ]
         running = [tasks.create_task(part) for part in parts]
-        for partition in self._found_in_folder():
+        for partition in context.storage.partitions():
             self._worker(partition)
         log.info(
             "collector runs",
@@ -191,8 +189,10 @@ class Service:
         if self._worker_tasks:
             _, late = await asyncio.wait(self._worker_tasks, timeout=self._config.stop_deadline_s)
             for task in late:
-                # What is not committed is taken back at the next start.
-                log.warning("a partition could not be given up in time; ending without")
+                # The next start takes back what is not committed.
+                log.warning(
+                    "a partition could not be released in time; the process ends without it"
+                )
                 task.cancel()
 
     @contextlib.asynccontextmanager
@@ -231,10 +231,5 @@ class Service:
             task.add_done_callback(self._worker_tasks.discard)
         return self._workers[partition]
 
-    def _found_in_folder(self) -> list[int]:
-        folder = self._config.state_path(0).parent
-        names = (path.stem[1:] for path in folder.glob("p*.sqlite"))
-        return sorted(int(name) for name in names if name.isdecimal())
-
-    def _tenures(self) -> list[Tenure]:
-        return [worker.tenure for worker in self._workers.values() if worker.tenure is not None]
+    def _owned(self) -> list[OwnedPartition]:
+        return [worker.owned for worker in self._workers.values() if worker.owned is not None]

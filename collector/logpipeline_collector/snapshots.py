@@ -1,5 +1,5 @@
-"""Snapshots of the sources' positions, kept in JetStream, so that a collector with another folder
-can go on where the last one stood, and still cut what it sees twice.
+"""Snapshots of the sources' positions, kept in JetStream. With one, a collector with another folder
+goes on where the last owner stopped, and still recognises what comes twice.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from logpipeline.records import SUCCESSION_HEADER, BadRecord, EpochRecord, Strea
 
 VERSION = 1
 RECORD_HEADER = "Log-Epoch"
-# Beside the chunk travel its headers and subject.
+# Room for the headers and the subject of a chunk.
 CHUNK_OVERHEAD_BYTES = 4096
-# 64 KiB less is still a chunk; a tiny max_payload shall not make thousands of messages.
+# A tiny max_payload must not lead to thousands of messages.
 CHUNK_BYTES_MIN = 1024
 # 100,000 sources compress to some 10 MB.
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
@@ -26,13 +26,13 @@ CHUNKS_MAX = 16_384
 
 
 class SnapshotBroken(Exception):
-    """A snapshot that is missing, incomplete or damaged; the text says which."""
+    """A snapshot that is missing, incomplete or damaged; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The archive's own bytes *sources*, as of *position*, with the encoded marks of the stream,
-    and the epoch record of that moment: a second copy, for when the state bucket is lost.
+    """The exported *sources* as of *position*, with the encoded marks of the stream. *record* is
+    the epoch record of that moment: a second copy, in case the state bucket is lost.
     """
 
     position: StreamPosition
@@ -43,7 +43,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What names the chunks of a snapshot: their sequences in the snapshot stream, in order."""
+    """The table of contents of a snapshot: the sequences of its chunks, in order."""
 
     version: int
     partition: int
@@ -62,7 +62,7 @@ class Manifest:
         """Return the manifest that `encode` wrote.
 
         Raises:
-            SnapshotBroken: it is none, or of another version.
+            SnapshotBroken: it is not a manifest, or of another version.
         """
         try:
             data = json.loads(value)
@@ -70,7 +70,7 @@ class Manifest:
             data["chunks"] = tuple(int(sequence) for sequence in data["chunks"])
             manifest = Manifest(**data)
         except (ValueError, TypeError, KeyError) as error:
-            raise SnapshotBroken(f"no manifest: {value[:80]!r}") from error
+            raise SnapshotBroken(f"not a manifest: {value[:80]!r}") from error
         if manifest.version != VERSION:
             raise SnapshotBroken(f"version {manifest.version}, this collector knows {VERSION}")
         if len(manifest.chunks) > CHUNKS_MAX or manifest.size > SNAPSHOT_BYTES_MAX:
@@ -91,7 +91,7 @@ class SnapshotStore:
         """Store *snapshot*, and return the sequence by which `read` finds it.
 
         Raises:
-            NotSent, OutcomeUnknown, ApiError: it is not, or not wholly, stored; try again later.
+            NotSent, OutcomeUnknown, ApiError: it is not stored completely; try again later.
         """
         chunks = [
             (await self._js.publish(self._subject, chunk)).sequence
@@ -106,7 +106,7 @@ class SnapshotStore:
             hashlib.sha256(snapshot.sources).hexdigest(),
             tuple(chunks),
         )
-        # Older collectors refuse a manifest with a field that they do not know.
+        # Older collectors refuse a manifest with an unknown field, so the record is in the headers.
         headers = _headers(snapshot.record) if snapshot.record is not None else None
         return (await self._js.publish(self._subject, manifest.encode(), headers)).sequence
 
@@ -114,7 +114,7 @@ class SnapshotStore:
         """Return the snapshot that `write` stored at *sequence*.
 
         Raises:
-            SnapshotBroken: it is not there as a whole.
+            SnapshotBroken: it is missing or incomplete.
             NotSent, OutcomeUnknown, ApiError: the server could not be asked.
         """
         manifest = await self._manifest(sequence)
@@ -122,13 +122,13 @@ class SnapshotStore:
         for chunk in manifest.chunks:
             sources += (await self._message(chunk)).data
             if len(sources) > manifest.size:
-                raise SnapshotBroken(f"the snapshot at {sequence} is larger than it says")
+                raise SnapshotBroken(f"the snapshot at {sequence} is larger than its manifest says")
         if hashlib.sha256(sources).hexdigest() != manifest.sha256:
             raise SnapshotBroken(f"the checksum of the snapshot at {sequence} does not match")
         return Snapshot(manifest.position, manifest.marks, bytes(sources))
 
     async def is_there(self, sequence: int) -> bool:
-        """Return whether the snapshot at *sequence* is there still, as far as its ends tell.
+        """Return whether the snapshot at *sequence* still exists; only its ends are looked at.
 
         Raises:
             NotSent, OutcomeUnknown, ApiError: the server could not be asked.
@@ -148,11 +148,11 @@ class SnapshotStore:
         Raises:
             NotSent, OutcomeUnknown, ApiError: the server could not be asked.
         """
-        # Collectors have the right to the stream, and to no single subject of it.
+        # A collector may ask for the stream, not for a single subject of it.
         try:
             stored = await self._js.newest_message(self._stream, self._subject)
         except NoResponders:
-            # A stream that has no leader now may hold one, and a stream that is not there none.
+            # A stream without a leader may hold a record; a stream that does not exist holds none.
             if await self._js.stream_info(self._stream) is not None:
                 raise
             return None
@@ -165,7 +165,7 @@ class SnapshotStore:
                 fields.get(RECORD_HEADER, "").encode(), fields.get(SUCCESSION_HEADER, "")
             )
         except (SnapshotBroken, BadRecord):
-            # A chunk of a snapshot that was not finished, or an older collector's.
+            # A chunk of an unfinished snapshot, or a snapshot of an older collector.
             return None
         return replace(
             record,
@@ -178,7 +178,7 @@ class SnapshotStore:
         """Remove what is older than the snapshot at *sequence*.
 
         Raises:
-            NotSent, OutcomeUnknown, ApiError: nothing may have been removed; the next call does.
+            NotSent, OutcomeUnknown, ApiError: perhaps nothing was removed; the next call does it.
         """
         try:
             manifest = await self._manifest(sequence)

@@ -1,4 +1,6 @@
-"""Where to read on in a stream, after a look whether it still is the one that was read."""
+"""Where to begin in a stream, and where to read on after checking that it is still the stream that
+was read.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,19 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.statefile import StateBroken, read_state, write_state
 from logpipeline.streamstate import StreamState, Verdict, judge, state_of, time_at
+from logpipeline_collector.config import DeliverPolicy
+from logpipeline_collector.stream_reader import ConsumerName
 
 log = logging.getLogger(__name__)
 
 KIND = "collector-marks"
 VERSION = 1
 
-# Dense at the newest end, and ever thinner towards the oldest: a short loss costs a short second
-# reading, and a long one is still found without beginning at the start.
+# The consumer answers one question, and is deleted.
+CONSUMER_INACTIVE_NS = 5_000_000_000
+
+# Marks are dense at the newest end and sparse towards the oldest. After a short loss little is read
+# again; after a long one reading need not begin at the start.
 MARKS_MAX = 64
 
 
@@ -35,7 +42,7 @@ class Marks:
         return len(self._positions)
 
     def add(self, position: StreamPosition) -> None:
-        """Remember *position*; what lies at or beyond it, or in another stream, is forgotten."""
+        """Add *position*, and forget marks at or beyond it, or in another stream."""
         if position.sequence == 0:
             self._positions.clear()
             return
@@ -59,21 +66,21 @@ class Marks:
         """Return the marks that `encode` wrote.
 
         Raises:
-            ValueError: these are none.
+            ValueError: *data* is not encoded marks.
         """
         try:
             created = str(data["created"])
             rows = data["marks"][-MARKS_MAX:]
             return Marks(StreamPosition(created, int(at), int(time)) for at, time in rows)
         except (TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"no marks: {str(data)[:80]}") from error
+            raise ValueError(f"not marks: {str(data)[:80]}") from error
 
     def _leads_to(self, position: StreamPosition) -> bool:
         last = self._positions[-1]
         return last.created == position.created and last.sequence < position.sequence
 
     def _most_dispensable(self) -> int:
-        # The one whose loss widens a gap least, seen from the newest end.
+        # The mark whose loss widens a gap least, as seen from the newest end.
         sequences = [position.sequence for position in self._positions]
         newest = sequences[-1]
 
@@ -84,7 +91,7 @@ class Marks:
 
 
 def load_marks(path: Path) -> Marks:
-    """Return the marks kept at *path*; without them a roll-back costs a longer second reading."""
+    """Return the marks kept at *path*. Without marks, more is read again after a roll-back."""
     try:
         data = read_state(path, KIND, VERSION)
         return Marks.decode(data) if data is not None else Marks()
@@ -103,7 +110,7 @@ def save_marks(path: Path, data: dict[str, Any]) -> None:
 
 
 class StreamMissing(Exception):
-    """There is no such stream."""
+    """The stream does not exist."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(f"stream {stream} does not exist; run `logpipeline apply` to create it")
@@ -111,10 +118,10 @@ class StreamMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Where to read on, and what had been read beyond it when the stream still was another one.
+    """Where to read on, and after a roll-back, what had been read beyond that position.
 
-    Messages up to *known_until_ns* were read before: those without a range of their own must be
-    skipped, and nothing is committed before *settled_at* is passed, so that a crash repeats it all.
+    Messages up to *known_until_ns* were read before. Those without a range of their own are
+    skipped. Nothing is committed before *settled_at* is passed, so that a crash repeats all of it.
     """
 
     verdict: Verdict
@@ -128,7 +135,7 @@ async def verify(js: JetStream, name: str, position: StreamPosition, marks: Mark
     """Return where to read on in the stream *name*, after reading up to *position*.
 
     Raises:
-        StreamMissing: the stream is not there.
+        StreamMissing: the stream does not exist.
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
     info = await js.stream_info(name)
@@ -150,8 +157,56 @@ async def _common_prefix(
     for mark in marks.newest_first():
         if mark.created != stream.created or mark.sequence > stream.last:
             continue
-        # Below the first message nothing can be compared any more, nor read again.
+        # What lies before the first message can neither be compared nor read again.
         is_gone = mark.sequence < stream.first
         if is_gone or await time_at(js, name, stream, mark.sequence) == mark.time_ns:
             return mark
     return StreamPosition(stream.created, 0, 0)
+
+
+async def first_position(
+    js: JetStream,
+    stream: str,
+    name: ConsumerName,
+    *,
+    policy: DeliverPolicy,
+    start_time: str | None,
+) -> StreamPosition:
+    """Return the position behind which a group begins in a stream that it has never read, by
+    *policy*; *name* is an unused consumer name. It is asked for once, at the first take-over, and
+    kept in the epoch record: a crash right after that skips nothing.
+
+    Raises:
+        StreamMissing: the stream does not exist.
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    if policy == "all":
+        return StreamPosition("", 0, 0)
+    info = await js.stream_info(stream)
+    if info is None:
+        raise StreamMissing(stream)
+    state = state_of(info)
+    last = state.last
+    if policy == "byStartTime":
+        assert start_time is not None, "a resource without it is refused"
+        last = await _before_time(js, stream, name, start_time)
+    time_ns = await time_at(js, stream, state, last)
+    return StreamPosition(state.created, last, time_ns or 0)
+
+
+async def _before_time(js: JetStream, stream: str, name: ConsumerName, start_time: str) -> int:
+    """Return the sequence before the first message of *start_time* or later."""
+    # A consumer is made by the stream's leader; a direct get may be answered by a replica that does
+    # not have the last messages yet.
+    config = {
+        "name": str(name),
+        "ack_policy": "none",
+        "deliver_policy": "by_start_time",
+        "opt_start_time": start_time,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": CONSUMER_INACTIVE_NS,
+    }
+    made = await js.consumer_create(stream, config, action="create")
+    await js.consumer_delete(stream, str(name))
+    return int(made["delivered"]["stream_seq"])

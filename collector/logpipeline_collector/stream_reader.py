@@ -1,5 +1,5 @@
-"""Reads a partition's stream, in order and without a gap that goes unseen, through a consumer that
-belongs to one epoch: deleting it fences a predecessor, since its waiting pulls end with it.
+"""Reads a partition's stream in order, and detects gaps, through a consumer that belongs to one
+epoch. Deleting the predecessor's consumer fences it: its waiting pulls end.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from logpipeline.plan.model import COLLECTOR_GROUP_KEY
 from logpipeline.records import StreamPosition
 from logpipeline.streamstate import StreamState, state_of
 
-# Longer than a collector's reconnects, short enough that consumers of the dead do not pile up.
+# Longer than a collector's reconnects, short enough that consumers of dead processes do not pile
+# up.
 CONSUMER_INACTIVE_S = 60
-# Nothing came for so long: ask the server whether there is something.
+# After this time without a message, the server is asked whether it has one.
 SILENCE_BEFORE_LOOK_S = 5.0
 # Pages of consumer names that are looked through for predecessors.
 NAME_PAGES_MAX = 64
 
 
 class Interrupted(Exception):
-    """Reading ended without our will; open again, after verifying the position."""
+    """Reading broke off. Verify the position, then open again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class ConsumerName:
 
     @staticmethod
     def read(text: str, group: str) -> ConsumerName | None:
-        """Return what the name says, or None if it is none of *group*'s."""
+        """Return the parsed name, or None if it is not a consumer of *group*."""
         found = re.fullmatch(re.escape(group) + r"-e([0-9]{1,18})-([0-9]{1,18})", text)
         return ConsumerName(group, int(found[1]), int(found[2])) if found else None
 
@@ -106,7 +107,7 @@ class Order:
         if delivered.delivery != self._delivery + 1:
             raise Interrupted(
                 f"delivery {delivered.delivery} came after {self._delivery}: some were lost "
-                "between the server and us"
+                "between the server and this collector"
             )
         if delivered.sequence <= self.sequence:
             raise Interrupted(
@@ -124,7 +125,8 @@ class Missed:
 
     def note(self, *, read: int, found: int) -> None:
         """Note that *found* is the first message behind *read*, the last one that was read. Before
-        anything was read nothing is missed: what expired before a group was made is not its own.
+        the first message was read nothing is missed: what expired before a group existed is not its
+        own.
         """
         last = max(read, self._counted_to)
         if read and found > last + 1:
@@ -132,13 +134,13 @@ class Missed:
             self._counted_to = found - 1
 
     def go_back(self) -> None:
-        """Note that sequences are used again."""
+        """Note a roll-back: sequences are used again."""
         self._counted_to = 0
 
 
 class StreamReader:
-    """Deliveries of one consumer, in order. *stream_state* is how the stream was when it was
-    looked at last: while nothing comes.
+    """Deliveries of one consumer, in order. *stream_state* is the state of the stream at the last
+    look, which happens while nothing comes.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class StreamReader:
         self._heard_at_s = 0.0
 
     async def open(self, position: StreamPosition) -> None:
-        """Begin behind *position*, and end every consumer that this one replaces.
+        """Begin behind *position*, and delete every consumer that this one replaces.
 
         Raises:
             Interrupted: the server could not be asked, or refused.
@@ -191,7 +193,7 @@ class StreamReader:
 
         Raises:
             Interrupted: the connection or the consumer is gone, a delivery was lost on the way, or
-            the server has messages and sends none.
+            the server has messages and does not send them.
         """
         try:
             deliveries = await self._reader.take(timeout_s=timeout_s)
@@ -208,8 +210,8 @@ class StreamReader:
         return deliveries
 
     async def _look(self) -> None:
-        # nats-server has had consumers that stand still with messages pending, after restarts and
-        # changes of leader.
+        # After restarts and changes of leader, nats-server has had consumers that were stuck with
+        # messages pending.
         try:
             consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
             info = await self._js.stream_info(self._stream)
@@ -226,5 +228,5 @@ class StreamReader:
                 f"nothing came for {SILENCE_BEFORE_LOOK_S:.0f} s though messages up to {last} are "
                 f"there, and {self._order.sequence} was the last to come"
             )
-        # The server has nothing more: messages that the last delivery counted were removed.
+        # The server has nothing more: pending messages of the last delivery were removed.
         self.pending = 0

@@ -1,5 +1,5 @@
-"""From a wanted partition to an owned one: wait until it is free, open and compare, swap the epoch,
-bring the sources' positions.
+"""Take-over of a partition: wait until it is free, open it and compare it with the record, swap the
+epoch, bring the sources' positions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
@@ -24,12 +25,11 @@ from logpipeline.records import (
     StreamPosition,
 )
 from logpipeline.streamstate import state_of
-from logpipeline_collector.archive.partition import PartitionArchive, PayloadNeeded
-from logpipeline_collector.archive.state import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
-from logpipeline_collector.epochs import Fenced, Seen
+from logpipeline_collector.epochs import StoredEpoch
 from logpipeline_collector.intake import Intake
-from logpipeline_collector.owned_partition import Tenure, in_thread
+from logpipeline_collector.owned_partition import OwnedPartition, in_thread
+from logpipeline_collector.partition_writer import PartitionWriter, PayloadNeeded
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
     FOLDER_GONE,
@@ -39,9 +39,15 @@ from logpipeline_collector.recovery import (
     Source,
     recover,
 )
+from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
-from logpipeline_collector.start_position import first_position
-from logpipeline_collector.stream_position import Marks, StreamMissing, load_marks, verify
+from logpipeline_collector.stream_position import (
+    Marks,
+    StreamMissing,
+    first_position,
+    load_marks,
+    verify,
+)
 from logpipeline_collector.stream_reader import ConsumerName, Interrupted, StreamReader
 
 log = logging.getLogger(__name__)
@@ -49,19 +55,19 @@ log = logging.getLogger(__name__)
 TAKE_TIMEOUT_S = 1.0
 # Headers alone: a few hundred bytes a message.
 PULL_BYTES = 2 * 1024 * 1024
-# The event loop serves others after so many messages.
+# After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 256
-# A snapshot at release saves a successor some reading; it is not worth holding the release up.
+# A snapshot at release saves a successor some reading, but the release must not wait for it.
 SNAPSHOT_DEADLINE_S = 5.0
 
-# What may pass by itself: the same is tried again.
+# Errors that may pass: the take-over is tried again.
 PASSING = (
     NotSent,
     OutcomeUnknown,
     ApiError,
     Fenced,
-    ArchiveBusy,
-    ArchiveFull,
+    SinkBusy,
+    SinkFull,
     BadRecord,
     Interrupted,
     StreamMissing,
@@ -70,7 +76,7 @@ PASSING = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Whether a partition may be taken now; *reason* says why, for people."""
+    """Whether a partition may be taken now, and the *reason*, for people."""
 
     is_free: bool
     reason: str
@@ -87,11 +93,11 @@ def claim(
     """Return whether a member to whom the assignment *generation* gives the partition may take it
     from the owner that *record* names.
 
-    *is_our_folder* says that the owner was a process of our own folder, whose lock we hold: it is
-    certainly gone.
+    *is_our_folder* says that the owner was a process of our own folder. We hold the folder's lock,
+    so that process is gone.
     """
     if record is None:
-        return Claim(True, "nobody had it")
+        return Claim(True, "it has no owner")
     if record.assignment > generation:
         return Claim(False, f"it was taken under the newer assignment {record.assignment}")
     if record.released:
@@ -104,10 +110,10 @@ def claim(
 
 
 def settle(
-    context: Context, partition: int, archive: PartitionArchive, record: EpochRecord | None
+    context: Context, partition: int, writer: PartitionWriter, record: EpochRecord | None
 ) -> Recovery:
-    """Take back what came too late, and return how to go on. Opening the archive has already
-    removed what was never committed.
+    """Take back a commit that came too late, and return how to go on. Opening has already taken
+    back what was never committed.
     """
     compare = partial(
         recover,
@@ -116,11 +122,11 @@ def settle(
         member=context.config.member,
         is_read_again=context.config.on_empty_volume == "Reread",
     )
-    found = compare(_last_commit(archive))
+    found = compare(_last_commit(writer))
     if found.source is Source.UNDO:
         log.info("last commit taken back", extra={"partition": partition})
-        archive.undo()
-        found = compare(_last_commit(archive, can_undo=False))
+        writer.undo()
+        found = compare(_last_commit(writer, can_undo=False))
     if found.warning:
         context.metrics.warnings.labels(partition).inc()
         log.warning(found.warning, extra={"partition": partition, "epoch": found.epoch})
@@ -128,15 +134,15 @@ def settle(
 
 
 async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
-    """Settle a partition that this folder has files of; if it *is_wanted* no more, let it go too.
+    """Settle a partition of which something is stored here; unless it *is_wanted*, release it, too.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError, ArchiveBusy, Fenced: not now; try again.
+        NotSent, OutcomeUnknown, ApiError, SinkBusy, Fenced: not possible now; try again.
     """
-    archive = context.open_archive(partition)
+    writer = context.open_partition(partition)
     try:
         seen = await context.epochs.read(partition)
-        found = settle(context, partition, archive, seen.record)
+        found = settle(context, partition, writer, seen.record)
         record = seen.record
         if record is None or is_wanted or record.released:
             return
@@ -145,11 +151,11 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
             await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
     finally:
-        archive.close()
+        writer.close()
 
 
-def _last_commit(archive: PartitionArchive, *, can_undo: bool = True) -> FolderCommit | None:
-    last = archive.committed()
+def _last_commit(writer: PartitionWriter, *, can_undo: bool = True) -> FolderCommit | None:
+    last = writer.committed()
     if last is None:
         return None
     previous = last.previous if can_undo else None
@@ -158,7 +164,7 @@ def _last_commit(archive: PartitionArchive, *, can_undo: bool = True) -> FolderC
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a predecessor left: its *snapshot*, or *why* there is none that can be used."""
+    """The *snapshot* of a predecessor, or *why* there is none that can be used."""
 
     snapshot: Snapshot | None
     why: str = ""
@@ -180,115 +186,117 @@ async def find_snapshot(store: SnapshotStore, record: EpochRecord) -> Found:
 
 
 async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
-    """Return whether the snapshot that *record* points to is there; True where nobody can say."""
+    """Return whether the snapshot that *record* points to exists; True if the server does not
+    answer.
+    """
     try:
         return record.snapshot > 0 and await store.is_there(record.snapshot)
     except (NotSent, OutcomeUnknown, ApiError):
         return True
 
 
-def import_snapshot(tenure: Tenure, found: Found) -> StreamPosition | None:
-    """Take the snapshot's sources over, and return the position that they describe; without a
-    snapshot that can be used nothing is known, and None returned.
+def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | None:
+    """Take over the sources of the snapshot, and return the position that they describe. Without a
+    usable snapshot, forget all sources and return None.
     """
     why = found.why
     if found.snapshot is not None:
         try:
-            tenure.archive.import_sources(found.snapshot.sources)
+            owned.writer.import_sources(found.snapshot.sources)
         except ValueError as error:
             why = str(error)
         else:
             return found.snapshot.position
-    tenure.archive.import_sources(b"")
-    if tenure.position.sequence > tenure.held.record.begun:
+    owned.writer.import_sources(b"")
+    if owned.position.sequence > owned.held.record.begun:
         log.warning(
             "no snapshot of the sources' positions; reading the whole stream",
-            extra={"partition": tenure.partition, "reason": why},
+            extra={"partition": owned.partition, "reason": why},
         )
     return None
 
 
-def is_past_gone(tenure: Tenure) -> bool:
-    """Return whether the stream's headers no longer tell of all that was archived."""
-    begun, stream = tenure.held.record.begun, tenure.stream_state
-    return tenure.position.sequence > begun and stream is not None and stream.first > begun + 1
+def is_past_gone(owned: OwnedPartition) -> bool:
+    """Return whether the stream no longer has the headers of everything that was written."""
+    begun, stream = owned.held.record.begun, owned.stream_state
+    return owned.position.sequence > begun and stream is not None and stream.first > begun + 1
 
 
 async def catch_up(
-    js: JetStream, intake: Intake, tenure: Tenure, name: ConsumerName, start: StreamPosition
+    js: JetStream, intake: Intake, owned: OwnedPartition, name: ConsumerName, start: StreamPosition
 ) -> int:
-    """Bring the sources' positions from *start* up to where the tenure begins, and return how many
-    messages' headers that took.
+    """Bring the sources' positions from *start* up to where the owned partition begins, and return
+    how many messages' headers were read.
 
     Raises:
         Interrupted: reading broke off; begin again with the snapshot.
     """
-    if start.created != tenure.position.created or start.sequence >= tenure.position.sequence:
+    if start.created != owned.position.created or start.sequence >= owned.position.sequence:
         return 0
-    # Headers say all, but for the messages that they lie about: those behind the newest snapshot
-    # are listed, unless they are too many.
-    is_listed = start.sequence >= tenure.held.record.snapshot_at
-    headers_only = is_listed and len(tenure.refused) < REFUSED_MAX
-    reader = StreamReader(js, tenure.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
-    learner = _Learner(js, intake, tenure, headers_only=headers_only)
+    # Headers are enough, except for messages that are not what their headers say. Those behind the
+    # newest snapshot are listed in the record, unless they are too many.
+    is_listed = start.sequence >= owned.held.record.snapshot_at
+    headers_only = is_listed and len(owned.refused) < REFUSED_MAX
+    reader = StreamReader(js, owned.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
+    learner = _Learner(js, intake, owned, headers_only=headers_only)
     try:
         await reader.open(start)
-        return await _take_until(reader, learner, tenure)
+        return await _take_until(reader, learner, owned)
     finally:
         await reader.close(delete=True)
 
 
 class _Learner:
-    """Learns from messages, and asks for the payload of those whose headers do not tell enough."""
+    """Learns from headers, and asks for the payload where headers are not enough."""
 
     def __init__(
-        self, js: JetStream, intake: Intake, tenure: Tenure, *, headers_only: bool
+        self, js: JetStream, intake: Intake, owned: OwnedPartition, *, headers_only: bool
     ) -> None:
         self._js = js
         self._intake = intake
-        self._tenure = tenure
+        self._owned = owned
         self._headers_only = headers_only
 
     async def learn(self, delivered: Delivered) -> None:
-        """Learn what was archived of the message."""
+        """Learn what was written of the message."""
         try:
-            self._intake.learn(self._tenure, delivered, has_payload=not self._headers_only)
+            self._intake.learn(self._owned, delivered, has_payload=not self._headers_only)
         except PayloadNeeded:
-            stored = await self._js.message(self._tenure.stream, delivered.sequence)
+            stored = await self._js.message(self._owned.stream, delivered.sequence)
             if stored is None:
-                return  # Removed a moment ago: what it brought may come twice, and is not lost.
+                return  # Removed a moment ago: its lines may come twice, and are not lost.
             whole = replace(delivered, message=delivered.message._replace(data=stored.data))
-            self._intake.learn(self._tenure, whole, has_payload=True)
+            self._intake.learn(self._owned, whole, has_payload=True)
 
 
-async def _take_until(reader: StreamReader, learner: _Learner, tenure: Tenure) -> int:
+async def _take_until(reader: StreamReader, learner: _Learner, owned: OwnedPartition) -> int:
     taken = 0
     is_more = reader.pending > 0
     while is_more:
         for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
-            if delivered.sequence > tenure.position.sequence:
+            if delivered.sequence > owned.position.sequence:
                 return taken
             await learner.learn(delivered)
             taken += 1
-            is_more = delivered.pending > 0 and delivered.sequence < tenure.position.sequence
+            is_more = delivered.pending > 0 and delivered.sequence < owned.position.sequence
             if taken % MESSAGES_AT_ONCE == 0:
                 await asyncio.sleep(0)
     return taken
 
 
-async def write_snapshot(store: SnapshotStore, tenure: Tenure) -> bool:
+async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
     """Store the sources' committed positions for a successor; return whether it worked."""
-    former = tenure.held.record.snapshot
-    snapshot = await tenure.snapshot()
+    former = owned.held.record.snapshot
+    snapshot = await owned.snapshot()
     try:
         sequence = await store.write(snapshot)
-        await tenure.held.point_to_snapshot(sequence, snapshot.position.sequence)
+        await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
         if former:
             await store.drop_before(former)
     except (NotSent, OutcomeUnknown, ApiError) as error:
         log.warning(
             "no snapshot of the sources' positions could be stored",
-            extra={"partition": tenure.partition, "reason": str(error)},
+            extra={"partition": owned.partition, "reason": str(error)},
         )
         return False
     return True
@@ -296,51 +304,51 @@ async def write_snapshot(store: SnapshotStore, tenure: Tenure) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """The partition could not be taken now, and why."""
+    """The *reason* why the partition could not be taken now."""
 
     reason: str
 
 
 class TakeOver:
-    """Tries to make one partition ours."""
+    """Attempts to take over one partition."""
 
     def __init__(self, context: Context, partition: int, generation: Callable[[], int]) -> None:
         self._context = context
         self._partition = partition
         self._generation = generation
 
-    async def attempt(self) -> Tenure | NotYet:
-        """Return the partition's tenure, or why it is not ours yet.
+    async def attempt(self) -> OwnedPartition | NotYet:
+        """Return the owned partition, or why it is not ours yet.
 
         Raises:
-            ArchiveBroken, ArchiveFailed, OSError: our folder cannot be used.
+            SinkBroken, SinkFailed, OSError: our storage cannot be used.
         """
         try:
             seen = await self._read()
             free = await self._claim(seen.record)
             if not free.is_free:
                 return NotYet(free.reason)
-            archive = self._context.open_archive(self._partition)
+            writer = self._context.open_partition(self._partition)
         except PASSING as error:
             return NotYet(str(error))
         try:
-            tenure = await self._take(archive, seen, free)
+            owned = await self._take(writer, seen, free)
         except PASSING as error:
-            archive.discard()
-            archive.close()
+            writer.discard()
+            writer.close()
             return NotYet(str(error))
         except BaseException:
-            archive.close()
+            writer.close()
             raise
-        return tenure
+        return owned
 
-    async def _read(self) -> Seen:
-        """Return the bucket's record; where it is lost, the one of the last snapshot."""
+    async def _read(self) -> StoredEpoch:
+        """Return the bucket's record, or the copy in the last snapshot if the bucket has none."""
         seen = await self._context.epochs.read(self._partition)
         if seen.record is not None:
             return seen
         copy = await self._context.snapshots(self._partition).last_record()
-        # Whoever shares the partitions out has lost his number too, and begins anew.
+        # The operator, which assigns partitions, has lost its number as well, and begins anew.
         return seen if copy is None else replace(seen, record=replace(copy, assignment=0))
 
     async def _claim(self, record: EpochRecord | None) -> Claim:
@@ -357,9 +365,11 @@ class TakeOver:
             takeover_after_s=self._context.config.takeover_after_s,
         )
 
-    async def _take(self, archive: PartitionArchive, seen: Seen, free: Claim) -> Tenure:
+    async def _take(
+        self, writer: PartitionWriter, seen: StoredEpoch, free: Claim
+    ) -> OwnedPartition:
         config = self._context.config
-        found = settle(self._context, self._partition, archive, seen.record)
+        found = settle(self._context, self._partition, writer, seen.record)
         is_beginning = seen.record is None and found.source is Source.NOTHING
         position = await self._begin() if is_beginning else found.position
         gone = await self._look_for_gone(seen.record, found) if found.is_folder_gone else None
@@ -374,14 +384,14 @@ class TakeOver:
         )
         reach("collector.after-take-over")
         if held.record.succession is not None:
-            told = held.record.succession.encode()
-            await in_thread(self._context.executor, archive.keep_succession, found.epoch, told)
+            text = held.record.succession.encode()
+            await in_thread(self._context.executor, writer.sink.keep_succession, found.epoch, text)
         if held.record.begun:
-            archive.begin_midway()
-        tenure = Tenure(
+            writer.begin_midway()
+        owned = OwnedPartition(
             partition=self._partition,
             stream=config.stream_of(self._partition),
-            archive=archive,
+            writer=writer,
             held=held,
             position=position,
             rollbacks=found.rollbacks,
@@ -390,11 +400,11 @@ class TakeOver:
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
         )
-        tenure.warning = found.warning
+        owned.warning = found.warning
         if seen.record is not None and not seen.revision:
-            self._warn_of_restored(tenure, seen.record)
+            self._warn_of_restored(owned, seen.record)
         if found.source in (Source.SNAPSHOT, Source.STREAM):
-            await self._bring_sources(tenure)
+            await self._bring_sources(owned)
         metrics = self._context.metrics
         if gone is not None:
             metrics.gone_folders.labels(self._partition).inc()
@@ -411,7 +421,7 @@ class TakeOver:
                 "reason": free.reason,
             },
         )
-        return tenure
+        return owned
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config
@@ -424,7 +434,7 @@ class TakeOver:
         )
 
     async def _look_for_gone(self, record: EpochRecord | None, found: Recovery) -> GoneFolder:
-        """Return which folder is gone, and what of it can be read again."""
+        """Return which folder is gone, and which of its messages can be read again."""
         assert record is not None
         context = self._context
         stream = context.config.stream_of(self._partition)
@@ -442,43 +452,43 @@ class TakeOver:
             again_from=max(after + 1, state_of(info).first) if is_again else 0,
         )
 
-    async def _bring_sources(self, tenure: Tenure) -> None:
+    async def _bring_sources(self, owned: OwnedPartition) -> None:
         context = self._context
-        found = await find_snapshot(context.snapshots(self._partition), tenure.held.record)
-        tenure.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
-        tenure.adopt(await verify(context.js, tenure.stream, tenure.position, tenure.marks))
-        begun = tenure.held.record.begun
-        start = import_snapshot(tenure, found)
+        found = await find_snapshot(context.snapshots(self._partition), owned.held.record)
+        owned.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
+        owned.adopt(await verify(context.js, owned.stream, owned.position, owned.marks))
+        begun = owned.held.record.begun
+        start = import_snapshot(owned, found)
         if start is None:
-            if is_past_gone(tenure):
-                await self._forget(tenure)
-            start = StreamPosition(tenure.position.created, begun, 0)
-        name = context.next_consumer(tenure.epoch)
-        headers = await catch_up(context.js, context.intake, tenure, name, start)
-        # Our own files end where the others' began: who reads them by age reads them in order.
-        await in_thread(context.executor, tenure.archive.set_aside, time.time())
-        # From here on a crash finds in our own folder what was brought.
-        tenure.begin_anew()
-        await tenure.commit_all(context.executor)
+            if is_past_gone(owned):
+                await self._forget(owned)
+            start = StreamPosition(owned.position.created, begun, 0)
+        name = context.next_consumer(owned.epoch)
+        headers = await catch_up(context.js, context.intake, owned, name, start)
+        # Our older files end before the other folder's begin, so reading files by age is in order.
+        await in_thread(context.executor, owned.writer.sink.set_aside, time.time())
+        # From here on, our own folder has what was brought, also after a crash.
+        owned.begin_anew()
+        await owned.commit_all(context.executor)
         log.info(
             "positions of the sources taken over",
             extra={"partition": self._partition, "headers": headers},
         )
 
-    def _warn_of_restored(self, tenure: Tenure, record: EpochRecord) -> None:
-        tenure.warning = BUCKET_RESTORED
+    def _warn_of_restored(self, owned: OwnedPartition, record: EpochRecord) -> None:
+        owned.warning = BUCKET_RESTORED
         self._context.metrics.warnings.labels(self._partition).inc()
         log.warning(
             BUCKET_RESTORED,
             extra={"partition": self._partition, "sequence": record.position.sequence},
         )
 
-    async def _forget(self, tenure: Tenure) -> None:
-        """Go on without knowing all sources: what is at the position or before it was archived, and
-        shippers are not to send it again because we do not know it.
+    async def _forget(self, owned: OwnedPartition) -> None:
+        """Go on without knowing all sources. Everything up to the position was written, and
+        shippers must not send it again because we do not know it.
         """
-        tenure.archive.begin_midway()
-        await tenure.held.begin_behind(tenure.position)
-        tenure.warning = SOURCES_UNKNOWN
+        owned.writer.begin_midway()
+        await owned.held.begin_behind(owned.position)
+        owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()
-        log.warning(SOURCES_UNKNOWN, extra={"partition": self._partition, "epoch": tenure.epoch})
+        log.warning(SOURCES_UNKNOWN, extra={"partition": self._partition, "epoch": owned.epoch})

@@ -1,4 +1,4 @@
-"""One partition's life in a collector: wanted, taken, read, given up or lost, and again."""
+"""The worker of one partition: takes it over when it is assigned, reads it, and releases it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import logging
 import time
 
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
 from logpipeline.streamstate import Verdict
-from logpipeline_collector.archive.state import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
-from logpipeline_collector.epochs import Fenced
-from logpipeline_collector.owned_partition import FULL_RETRY_S, Tenure, in_thread
+from logpipeline_collector.owned_partition import FULL_RETRY_S, OwnedPartition, in_thread
+from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.stream_position import StreamMissing, save_marks, verify
 from logpipeline_collector.stream_reader import Interrupted, StreamReader
 from logpipeline_collector.takeover import (
@@ -30,12 +30,12 @@ from logpipeline_collector.takeover import (
 
 log = logging.getLogger(__name__)
 
-# How often an idle partition looks round: whether its commits fail, or a snapshot is due.
+# How often an idle partition checks whether a commit has failed or a snapshot is due.
 TAKE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
-# The event loop serves others after so many messages.
+# After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 64
-# Where nothing is committed, snapshot and record are looked for once in so many periods.
+# Where nothing is committed, snapshot and record are checked once in so many snapshot periods.
 PERIODS_BETWEEN_LOOKS = 6
 
 
@@ -44,7 +44,7 @@ class PartitionWorker:
 
     def __init__(self, context: Context, partition: int) -> None:
         self.partition = partition
-        self.tenure: Tenure | None = None
+        self.owned: OwnedPartition | None = None
         self.problem: str | None = "starting"
         self.beat_s = time.monotonic()
         self._context = context
@@ -62,7 +62,7 @@ class PartitionWorker:
         return self._generation is not None
 
     def want(self, generation: int | None) -> None:
-        """Say under which assignment the partition is ours; None: it is not."""
+        """Set the assignment under which the partition is ours; None: it is not ours."""
         self._generation = generation
         self._last_generation = self._last_generation if generation is None else generation
         self._changed.set()
@@ -70,15 +70,15 @@ class PartitionWorker:
             self._reader.wake()
 
     def end(self) -> None:
-        """Give the partition up for good; `run` then returns."""
+        """Release the partition for good; `run` then returns."""
         self._is_ending = True
         self.want(None)
 
     async def run(self) -> None:
-        """Take, read and give up the partition, until `end` is called.
+        """Take over, read and release the partition, until `end` is called.
 
         Raises:
-            ArchiveBroken, ArchiveFailed, OSError: our folder cannot be used.
+            SinkBroken, SinkFailed, OSError: our storage cannot be used.
         """
         await self._tidy()
         while not self._is_ending:
@@ -97,172 +97,173 @@ class PartitionWorker:
                 await self._tidy()
 
     async def _tidy(self) -> None:
-        state = self._context.config.state_path(self.partition)
-        while state.exists():
+        while self.partition in self._context.storage.partitions():
             try:
                 await tidy(self._context, self.partition, is_wanted=self.is_wanted)
                 return
             except PASSING as error:
-                if isinstance(error, ArchiveBusy) and not self.is_wanted:
-                    # Another worker of our collector has it, and will leave it in order.
+                if isinstance(error, SinkBusy) and not self.is_wanted:
+                    # Another worker of this collector has it open, and settles it.
                     return
                 self._note(str(error))
             if self._is_ending:
                 return
             await self._pause(RETRY_S)
 
-    async def _hold(self, tenure: Tenure) -> bool:
-        self.tenure, self.problem = tenure, None
+    async def _hold(self, owned: OwnedPartition) -> bool:
+        self.owned, self.problem = owned, None
         self._snapshot_s = time.monotonic()
-        self._context.committer.add(tenure)
+        self._context.committer.add(owned)
         try:
-            await self._read_while_wanted(tenure)
-            await self._release(tenure)
+            await self._read_while_wanted(owned)
+            await self._release(owned)
         except Fenced as error:
             log.warning(
                 "partition lost",
-                extra={"partition": self.partition, "epoch": tenure.epoch, "reason": str(error)},
+                extra={"partition": self.partition, "epoch": owned.epoch, "reason": str(error)},
             )
             self._context.metrics.fenced.labels(self.partition).inc()
             return False
         finally:
-            await self._context.committer.remove(tenure)
-            await tenure.close()
+            await self._context.committer.remove(owned)
+            await owned.close()
             self._context.metrics.gone(self.partition)
-            self.tenure = None
+            self.owned = None
         return True
 
-    async def _read_while_wanted(self, tenure: Tenure) -> None:
+    async def _read_while_wanted(self, owned: OwnedPartition) -> None:
         while self.is_wanted:
-            tenure.raise_failure()
+            owned.raise_failure()
             try:
-                await self._verify(tenure)
-                await self._read(tenure)
+                await self._verify(owned)
+                await self._read(owned)
             except (Interrupted, StreamMissing, NotSent, OutcomeUnknown, ApiError) as error:
                 self._note(str(error))
                 self._context.metrics.reopened.labels(self.partition).inc()
                 await self._pause(RETRY_S)
 
-    async def _verify(self, tenure: Tenure) -> None:
-        found = await verify(self._context.js, tenure.stream, tenure.position, tenure.marks)
+    async def _verify(self, owned: OwnedPartition) -> None:
+        found = await verify(self._context.js, owned.stream, owned.position, owned.marks)
         if found.verdict is not Verdict.GOOD:
             log.error(
-                "the stream went back behind what was read; it is read again from where it is the "
-                "same",
+                "the stream lost messages that were read; it is read again from the last position "
+                "that it still has",
                 extra={
                     "partition": self.partition,
                     "how": found.verdict.value,
-                    "read": tenure.position.sequence,
+                    "read": owned.position.sequence,
                     "again_from": found.position.sequence,
                     "last": found.stream.last,
                 },
             )
-        tenure.adopt(found)
+        owned.adopt(found)
 
-    async def _read(self, tenure: Tenure) -> None:
+    async def _read(self, owned: OwnedPartition) -> None:
         context = self._context
         reader = StreamReader(
             context.js,
-            tenure.stream,
-            context.next_consumer(tenure.epoch),
+            owned.stream,
+            context.next_consumer(owned.epoch),
             pull_bytes=context.pull_bytes,
             headers_only=False,
         )
         try:
-            await reader.open(tenure.position)
+            await reader.open(owned.position)
             self._reader = reader
-            tenure.lag.pending = reader.pending
+            owned.lag.pending = reader.pending
             self.problem = None
-            while self.is_wanted and tenure.failure is None:
+            while self.is_wanted and owned.failure is None:
                 self.beat_s = time.monotonic()
-                await self._take(reader, tenure)
-                await self._snapshot_if_due(tenure)
+                await self._take(reader, owned)
+                await self._snapshot_if_due(owned)
         finally:
             self._reader = None
-            await reader.close(delete=not self.is_wanted or tenure.failure is not None)
-        tenure.raise_failure()
+            await reader.close(delete=not self.is_wanted or owned.failure is not None)
+        owned.raise_failure()
 
-    async def _take(self, reader: StreamReader, tenure: Tenure) -> None:
+    async def _take(self, reader: StreamReader, owned: OwnedPartition) -> None:
         deliveries = await reader.take(timeout_s=TAKE_TIMEOUT_S)
         if not deliveries:
-            tenure.note_silence(reader.pending, reader.stream_state)
+            owned.note_silence(reader.pending, reader.stream_state)
         for number, delivered in enumerate(deliveries, start=1):
-            while not await self._take_one(tenure, delivered):
+            while not await self._take_one(owned, delivered):
                 await self._pause(FULL_RETRY_S)
-                if not self.is_wanted or tenure.failure is not None:
+                if not self.is_wanted or owned.failure is not None:
                     return
             if number % MESSAGES_AT_ONCE == 0:
-                self._context.committer.grown(tenure)
+                self._context.committer.grown(owned)
                 await asyncio.sleep(0)
-                if tenure.failure is not None:
+                if owned.failure is not None:
                     return
-        self._context.committer.grown(tenure)
-        await tenure.wait_for_room()
+        self._context.committer.grown(owned)
+        await owned.wait_for_room()
 
-    async def _take_one(self, tenure: Tenure, delivered: Delivered) -> bool:
-        await tenure.until_takes()
+    async def _take_one(self, owned: OwnedPartition, delivered: Delivered) -> bool:
+        await owned.until_takes()
         try:
-            await self._context.intake.take(tenure, delivered)
-        except ArchiveFull as error:
-            # Nothing was written, and nothing is read meanwhile: the stream is the buffer.
-            if tenure.problem is None:
+            await self._context.intake.take(owned, delivered)
+        except SinkFull as error:
+            # Nothing was written, and nothing more is read until there is room: the stream is the
+            # buffer.
+            if owned.problem is None:
                 log.error("disk full, waiting", extra={"reason": str(error)})
-            tenure.problem = f"the disk is full: {error}"
+            owned.problem = f"the disk is full: {error}"
             self.beat_s = time.monotonic()
             return False
-        if tenure.problem is not None:
+        if owned.problem is not None:
             log.info("disk has room again", extra={"partition": self.partition})
-            tenure.problem = None
+            owned.problem = None
         return True
 
-    async def _snapshot_if_due(self, tenure: Tenure) -> None:
+    async def _snapshot_if_due(self, owned: OwnedPartition) -> None:
         if time.monotonic() - self._snapshot_s < self._context.config.snapshot_every_s:
             return
         self._snapshot_s = time.monotonic()
         self._periods += 1
-        if tenure.held.record.snapshot_at != tenure.committed.sequence:
-            await self._snapshot(tenure)
+        if owned.held.record.snapshot_at != owned.committed.sequence:
+            await self._snapshot(owned)
         elif self._periods % PERIODS_BETWEEN_LOOKS == 0:
-            # No commit would find that the record is gone, or another's.
-            await tenure.held.look()
-            await self._restore_snapshot(tenure)
+            # Without commits, nothing else would notice that the record is gone or has another
+            # owner.
+            await owned.held.look()
+            await self._restore_snapshot(owned)
 
-    async def _restore_snapshot(self, tenure: Tenure) -> None:
-        """Write the snapshot again if it is gone: nobody else could, once we are."""
-        if tenure.committed.sequence and not await has_snapshot(
-            self._context.snapshots(self.partition), tenure.held.record
+    async def _restore_snapshot(self, owned: OwnedPartition) -> None:
+        """Write the snapshot again if it is gone: a successor could not."""
+        if owned.committed.sequence and not await has_snapshot(
+            self._context.snapshots(self.partition), owned.held.record
         ):
             log.warning("the snapshot is gone, written again", extra={"partition": self.partition})
-            await self._snapshot(tenure)
+            await self._snapshot(owned)
 
-    async def _snapshot(self, tenure: Tenure) -> None:
+    async def _snapshot(self, owned: OwnedPartition) -> None:
         context = self._context
         self._snapshot_s = time.monotonic()
         path = context.config.marks_path(self.partition)
         try:
-            await in_thread(context.executor, save_marks, path, tenure.marks.encode())
+            await in_thread(context.executor, save_marks, path, owned.marks.encode())
         except OSError as error:
-            log.warning("marks not kept", extra={"reason": str(error)})
+            log.warning("marks not saved", extra={"reason": str(error)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
-                await write_snapshot(context.snapshots(self.partition), tenure)
+                await write_snapshot(context.snapshots(self.partition), owned)
                 reach("collector.after-snapshot")
 
-    async def _release(self, tenure: Tenure) -> None:
-        await tenure.commit_all(self._context.executor)
-        if tenure.held.record.snapshot_at != tenure.committed.sequence:
-            await self._snapshot(tenure)
+    async def _release(self, owned: OwnedPartition) -> None:
+        await owned.commit_all(self._context.executor)
+        if owned.held.record.snapshot_at != owned.committed.sequence:
+            await self._snapshot(owned)
         else:
-            await self._restore_snapshot(tenure)
-        await tenure.held.release()
+            await self._restore_snapshot(owned)
+        await owned.held.release()
         reach("collector.after-release")
         self._context.metrics.releases.labels(self.partition).inc()
         log.info(
             "partition released",
             extra={
                 "partition": self.partition,
-                "epoch": tenure.epoch,
-                "sequence": tenure.committed.sequence,
+                "epoch": owned.epoch,
+                "sequence": owned.committed.sequence,
             },
         )
 
@@ -277,6 +278,6 @@ class PartitionWorker:
             # Not wait_for: in Python 3.11 it drops a cancellation that meets the result.
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
-                # Seen: left set, it would end every later pause at once, and a loop whose requests
-                # fail without waiting would never give the event loop back.
+                # If it stayed set, every later pause would end at once, and a loop whose requests
+                # fail without waiting would never yield to the event loop.
                 self._changed.clear()

@@ -1,5 +1,5 @@
-"""What all components share: wire contract, specification, NATS, and how to be observed; and, for
-programs, `consume`.
+"""The part that all components share: wire contract, specification, NATS and observation. For
+programs of users it has `consume`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["consume"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported at the first use: most who import a part of this package never read a stream.
+    # Imported at the first use: most importers of this package never read a stream.
     if name == "consume":
         from logpipeline.consuming import consume
 

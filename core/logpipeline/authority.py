@@ -1,5 +1,5 @@
-"""What each role may say to the pipeline's own server, and hear from it. Lists of what is allowed,
-never of what is denied: servers have had holes in the latter.
+"""Permissions of each role on the pipeline's own server. They list what is allowed, never what is
+denied: servers have had holes in the latter.
 
 Nodes have an account of their own, in which nothing is stored, and so have readers. The server
 answers a message at whatever subject its sender names, and checks no permission for that: in the
@@ -25,7 +25,7 @@ TABLE = "table"
 CALLOUT = "callout"
 READER = "reader"
 
-# The account of streams, buckets and those who work on them, and those of nodes and of readers.
+# The accounts: of streams, buckets and the components that work on them; of nodes; of readers.
 STREAMS_ACCOUNT = "LOGS"
 NODES_ACCOUNT = "NODES"
 READERS_ACCOUNT = "READERS"
@@ -37,7 +37,7 @@ READERS_DOMAIN = "READERS"
 ANSWERS_MAX = 1000
 ANSWERS_FOR = "1m"
 
-# Where a server asks who a client is, and where it wants the answer.
+# Subjects on which a server asks for a client's identity, and wants the answer.
 ASKS_WHO = "$SYS.REQ.USER.AUTH"
 ASKS_WHO_INBOX = "$SYS._INBOX."
 
@@ -70,8 +70,8 @@ def user_of_host(host: str) -> str:
 
 
 def user_of_reader(token: str) -> str:
-    """Return the user of who looks with *token*, which differs from that of each other token: who
-    looks beside him must not hear his answers.
+    """Return the user of a reader that logs in with *token*. Each token has a user of its own, so
+    that readers cannot hear each other's answers.
     """
     digest = hashlib.blake2b(token.encode(), digest_size=_NAME_CHARS_MAX // 2).hexdigest()
     return f"{READER}-{digest}"
@@ -100,7 +100,7 @@ def permissions(
         return _callout(pipeline, inbox)
     if role == COLLECTOR:
         return _collector(pipeline, inbox)
-    # The resource has to choose such a server; without a look nobody would notice a loss.
+    # The resource has to choose such a server; without this right no loss would be noticed.
     may_look = may_look or pipeline.spec.nats.managed.sync_interval != "always"
     return _shipper(pipeline, inbox, hosts, may_look=may_look)
 
@@ -122,7 +122,7 @@ def crossings(
         control.asks(),
         f"{_API}.DIRECT.GET.*.{names.subject}.>",
     ]
-    told = control.committed_anywhere()
+    progress = control.committed_anywhere()
     status = control.status("shipper")
     # Several answers may come to one question: pages, or those of many shippers.
     answered = {"response_type": "stream"}
@@ -131,7 +131,7 @@ def crossings(
         streams: {
             "exports": [
                 *({"service": each, "accounts": [nodes], **answered} for each in asked),
-                {"stream": told, "accounts": [nodes]},
+                {"stream": progress, "accounts": [nodes]},
                 *({"service": each, "accounts": [readers], **answered} for each in looked_at),
             ],
             "imports": [{"service": {"account": nodes, "subject": status}}],
@@ -146,7 +146,7 @@ def crossings(
             ],
             "imports": [
                 *({"service": {"account": streams, "subject": each}} for each in asked),
-                {"stream": {"account": streams, "subject": told}},
+                {"stream": {"account": streams, "subject": progress}},
             ],
         },
     }
@@ -185,7 +185,7 @@ def _operator(pipeline: LogPipeline, inbox: str) -> Permissions:
 
 
 def _collector(pipeline: LogPipeline, inbox: str) -> Permissions:
-    """Return what collectors need: to read streams, to keep their state, to tell how far they are.
+    """Return what collectors need: to read streams, to keep their state, to report progress.
     No stream is made, changed or deleted, and only snapshots are purged. Single messages go beside
     the dead letters alone: a letter takes the place of what the server said of its message.
     """
@@ -256,8 +256,8 @@ def _shipper(
 
 
 def _table(pipeline: LogPipeline, inbox: str) -> Permissions:
-    """Return what a table's job needs: to read streams without a consumer, and to tell how far its
-    table is, at its own key.
+    """Return what a table's job needs: to read streams without a consumer, and to write its table's
+    progress, at its own key.
     """
     key = table_key(pipeline.namespace, pipeline.name)
     return {
@@ -276,8 +276,8 @@ def _table(pipeline: LogPipeline, inbox: str) -> Permissions:
 
 
 def _reader(pipeline: LogPipeline, inbox: str) -> Permissions:
-    """Return what somebody needs who looks how the pipeline is. A consumer would be more than that:
-    the server delivers its messages at whatever subject it names.
+    """Return what a reader needs to look at the pipeline. It may make no consumer: the server
+    delivers a consumer's messages at whatever subject it names.
     """
     status = ControlSubjects(pipeline.names.control_subject).status(SHIPPER)
     return {

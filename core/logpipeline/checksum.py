@@ -29,10 +29,10 @@ def encode(checksum: Checksum) -> str:
 
 
 def decode(text: str) -> Checksum:
-    """Return what `encode` wrote.
+    """Return the checksum that `encode` wrote.
 
     Raises:
-        ValueError: it is nothing of the kind.
+        ValueError: it is not a checksum.
     """
     if len(text) != _DIGITS or not all(digit in "0123456789abcdef" for digit in text):
         raise ValueError(f"a checksum has {_DIGITS} hex digits, not {text[:40]!r}")

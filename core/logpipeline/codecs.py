@@ -1,5 +1,5 @@
-"""How files are packed: what each codec is called, how a file's name shows it, and how content is
-unpacked and packed. A codec is added here, and nowhere else.
+"""Codecs: the name of each, its suffix, and how files are unpacked and packed. A codec is added
+here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zstandard
 
 # Bytes that one step may produce: a bomb unpacks no faster than it is read.
 OUTPUT_BYTES = 256 * 1024
-# The library for zstd cannot stop in the midst of its input. A block of three bytes may stand for
+# The library for zstd cannot stop inside its input. A block of three bytes may stand for
 # 128 KiB, so that one step of it may produce some 8 MiB.
 ZSTD_INPUT_BYTES = 192
 # Larger windows are for archives.
@@ -26,7 +26,7 @@ ZSTD_LEVEL = 3
 GZIP_LEVEL = 6
 _GZIP_WINDOW = 31  # zlib's way of saying: with a gzip header
 
-# What unpacking raises where its input is none.
+# Raised by unpackers where the input is not the codec's.
 DAMAGES = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError)
 
 
@@ -52,7 +52,7 @@ class Unpacker(Protocol):
 
 
 class Packer(Protocol):
-    """What zlib's and zstandard's streaming compressors have in common."""
+    """The common part of zlib's and zstandard's streaming compressors."""
 
     def compress(self, data: bytes, /) -> bytes:
         """Return what is ready of the packed bytes."""
@@ -74,7 +74,7 @@ class Codec:
 
     name: str
     suffix: str
-    # In bounded steps, for files that anybody may have made.
+    # In bounded steps, since a file may come from any program.
     unpacker: Callable[[], Unpacker]
     # Faster, for files that a collector made.
     open: Callable[[BinaryIO], Readable]
@@ -100,7 +100,7 @@ class _Gzip:
 
 
 class _Holding:
-    """What keeps the input that it did not unpack yet for itself: bzip2 and xz."""
+    """An unpacker that itself keeps the input that it did not unpack yet: bzip2 and xz."""
 
     def __init__(self, unpack: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
         self._unpack = unpack

@@ -1,4 +1,4 @@
-"""How a resource's local part says who we are to the server."""
+"""Login to the server, from the resource's local part."""
 
 from __future__ import annotations
 

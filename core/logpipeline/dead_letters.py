@@ -1,5 +1,5 @@
-"""Messages that could not be used, kept with the reason where people find them. Collectors, readers
-and the commands that show dead letters mean the same by one.
+"""Dead letters: messages that could not be used, kept with the reason in a stream of their own.
+Collectors and readers write them; commands show them and send them again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TYPES = {
 # A letter has its own subject: the same message, given up twice by the same reader, is one letter,
 # however long lies between.
 class NoLetter(ValueError):
-    """A message of the dead-letter stream that none of ours wrote."""
+    """A message of the dead-letter stream that is not a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ class Letter:
 
     *reason* is one token. *created* is the stream's own, *time_ns* the server's time of the
     message, in nanoseconds since 1970. *subject*, *headers* and *payload* are the message's, as
-    far as they were kept; *payload_bytes* is how long the payload was. *consumer* names who gave
-    the message up, and is empty where a collector could not archive it. *is_gone* means that the
+    far as they were kept; *payload_bytes* is how long the payload was. *consumer* gave the
+    message up; it is empty where a collector could not archive it. *is_gone* means that the
     stream had let the message go before it could be copied.
     """
 
@@ -81,7 +81,7 @@ class Letter:
 
     @property
     def identifier(self) -> str:
-        """The ``Nats-Msg-Id``: one message makes one letter for each who gave it up."""
+        """The ``Nats-Msg-Id``: one message makes one letter for each consumer that gave it up."""
         name = f"{self.stream}.{self.created}.{self.sequence}.{self.time_ns}"
         return f"{name}.{self.consumer}" if self.consumer else name
 
@@ -220,12 +220,12 @@ def _text(raw: bytes) -> str:
 
 
 def _quoted(text: str) -> str:
-    # A DEL is no control character to JSON.
+    # JSON does not escape a DEL.
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 class NoAdvisory(ValueError):
-    """Something else than a server's word on a message that was given up."""
+    """A message that is not the server's report of one that was given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,7 @@ class Advisory:
 
     @property
     def detail(self) -> str:
-        """What to tell people."""
+        """The reason as a sentence."""
         times = "once" if self.deliveries == 1 else f"{self.deliveries} times"
         text = f"consumer {self.consumer}: delivered {times}"
         if self.reason == TERMINATED:
@@ -253,21 +253,21 @@ class Advisory:
 
 
 def parse(payload: bytes) -> Advisory:
-    """Return what the server said.
+    """Return the server's report.
 
     Raises:
         NoAdvisory: it is something else.
     """
     try:
-        told = json.loads(payload)
+        fields = json.loads(payload)
         return Advisory(
-            reason=_TYPES[told["type"]],
-            stream=str(told["stream"]),
-            consumer=str(told["consumer"]),
-            sequence=int(told["stream_seq"]),
-            deliveries=int(told["deliveries"]),
-            time_ns=time_ns_of(told["timestamp"]),
-            said=str(told.get("reason", "")),
+            reason=_TYPES[fields["type"]],
+            stream=str(fields["stream"]),
+            consumer=str(fields["consumer"]),
+            sequence=int(fields["stream_seq"]),
+            deliveries=int(fields["deliveries"]),
+            time_ns=time_ns_of(fields["timestamp"]),
+            said=str(fields.get("reason", "")),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise NoAdvisory(f"no advisory: {error!r}") from error

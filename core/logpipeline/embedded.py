@@ -45,7 +45,7 @@ ANSWER_BYTES_MAX = 64 * 1024
 ANSWER_DEADLINE_S = 5.0
 LOCK = "owner.lock"
 # Below the ports that systems give to outgoing connections: a client that keeps trying a port of
-# that range, with nobody listening, is one day given the same one as its source, and hears itself.
+# that range, on which no server listens, one day gets it as its own source port, and hears itself.
 PORTS = range(20_000, 32_000)
 PORT_ATTEMPTS_MAX = 20
 
@@ -61,7 +61,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What may be chosen about an embedded server."""
+    """Options of an embedded server."""
 
     port: int = 0
     server_name: str = "logpipeline"
@@ -90,9 +90,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What a server says of its own health: whether it *answers*, and what is wrong, if anything
-    is.
-    """
+    """A server's report of its health: whether it *answers*, and its *trouble*, if any."""
 
     answers: bool
     trouble: str = ""
@@ -151,7 +149,7 @@ class EmbeddedServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there, be it suspended."""
+        """Whether the process exists, also while it is suspended."""
         return self._process is not None and self._process.poll() is None
 
     async def start(self, deadline_s: float = START_DEADLINE_S) -> None:
@@ -175,7 +173,7 @@ class EmbeddedServer:
             raise
 
     async def change_accounts(self, accounts: Mapping[str, Any]) -> None:
-        """Let the server know other users from now on; who is no longer allowed in is shut out.
+        """Give the running server other users; clients that are no longer allowed in are cut off.
 
         Raises:
             ServerFailed: it did not take them in time.
@@ -188,7 +186,7 @@ class EmbeddedServer:
         os.kill(self.pid, signal.SIGHUP)
         try:
             async with asyncio.timeout(RELOAD_DEADLINE_S):
-                # The server tells of it to who asks alone.
+                # The server reports a reload only when it is asked.
                 while await _loaded_at(self._monitor_port) in (None, before):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
@@ -224,7 +222,7 @@ class EmbeddedServer:
             self._owner = None
 
     async def health(self) -> Health:
-        """Return what the server says of its health; a write that failed once is part of it."""
+        """Return the server's report of its health; a write that failed once is part of it."""
         return await _healthz(self._monitor_port)
 
     def store_problem(self) -> str:
@@ -247,8 +245,14 @@ class EmbeddedServer:
         return any(self.store.glob(f"jetstream/*/streams/{escape(stream)}/meta.inf"))
 
     def suspend(self) -> None:
-        """Freeze the server: its connections stay open, and nothing answers."""
+        """Freeze the server, and return when it stands still: its connections stay open, and
+        nothing answers.
+        """
         os.kill(self.pid, signal.SIGSTOP)
+        # The signal stops the process once one of its threads takes it; on a busy machine the
+        # others go on answering until then. macOS has no such call.
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a suspended server go on."""
@@ -317,7 +321,7 @@ class EmbeddedServer:
         return path
 
     async def _is_healthy(self, monitor_port: int, deadline: float) -> bool:
-        # The ports file tells that this very process listens, not a stranger on the same port.
+        # The ports file proves that this very process listens, and not another one on the port.
         assert self._process is not None
         ports_glob = f"*_{self._process.pid}.ports"
         while self._process.poll() is None:

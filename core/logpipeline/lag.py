@@ -1,4 +1,6 @@
-"""How far each partition is, from streams and state bucket alone: every part may be stopped."""
+"""Lag and state of each partition, from streams and state bucket alone: every component may be
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLag:
-    """What of one stream is not in the table yet; *age_s* is the age of the oldest such line."""
+    """Messages of one stream that are not in the table yet; *age_s* is that of the oldest line."""
 
     messages: int
     bytes: int
@@ -61,8 +63,8 @@ class StreamLag:
 
 
 def lag_of(done: int, state: Mapping[str, Any]) -> StreamLag:
-    """Return what lies behind the message *done* in a stream of which the server tells *state*; it
-    says nothing of the age.
+    """Return what lies behind the message *done* in a stream whose *state* the server reports,
+    without the age.
     """
     unread = max(0, int(state["last_seq"]) - max(done, int(state["first_seq"]) - 1))
     messages = min(unread, int(state["messages"]))

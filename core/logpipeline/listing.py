@@ -1,4 +1,4 @@
-"""What lies below a folder in which others write and remove meanwhile."""
+"""Files below a folder in which other processes write and remove meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below *folder*; what is gone when it is looked at is left out.
+    """Yield the files below *folder*; one that is gone by then is left out.
 
     Raises:
         OSError: a folder cannot be listed.

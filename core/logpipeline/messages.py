@@ -1,4 +1,4 @@
-"""What a stored message is: whose, and bytes of which source, as its subject and headers tell."""
+"""Host and batch of a stored message, from its subject and headers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.subjects import BadHost, BadSubject, Subjects
 from logpipeline.wire import BadMessage, Batch, decode_headers, parse_headers
 
-# nats-server tells a reader of headers alone how large the payload is.
+# nats-server adds it for a reader of headers alone: the size of the payload.
 SIZE_HEADER = "Nats-Msg-Size"
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A message whose subject and headers can be believed; *batch* is None for a stranger's."""
+    """A message whose subject and headers are valid; *batch* is None without our headers."""
 
     host: str
     batch: Batch | None

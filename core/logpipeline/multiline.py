@@ -1,4 +1,4 @@
-"""Which lines of a log are one event. A stack trace is dozens of lines, and its reader wants one.
+"""Events of several lines: a stack trace is dozens of lines, and its reader wants one event.
 
 Rules are data: `Joiner` follows them line by line, and `logpipeline_spark.events` makes SQL of them
 that decides the same. A line is judged by its own text and that of the two lines before it, never
@@ -27,7 +27,7 @@ AUTO = "auto"
 OTHER = "other"
 BLANK = "blank"
 _BLANK = (BLANK, r"^[ \t]*\r?$")
-# A trace joins the line before it where that one tells of a failure. So an exception stands with
+# A trace joins the line before it where that one reports a failure. So an exception stands with
 # the line that logged it, and one that nothing caught does not stand with whatever came before.
 ALARM = "alarm"
 _ALARM = (
@@ -51,7 +51,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How lines are told apart and joined. The kind of a line is the first of *kinds* whose
+    """Kinds of lines, and how they are joined. The kind of a line is the first of *kinds* whose
     expression finds something in it. Kinds in *closed* look like many an ordinary line: they
     continue what a line of another kind began, and nothing else.
     """
@@ -63,7 +63,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long an event may be; what continues one that is full begins another."""
+    """The size of an event; a line that continues a full one begins another."""
 
     lines: int = EVENT_LINES_MAX
     bytes: int = EVENT_BYTES_MAX

@@ -1,4 +1,4 @@
-"""Which partition a host belongs to. Shippers in other languages compute the same number, so it
+"""The partition of a host. Shippers in other languages compute the same number, so it
 must never change.
 """
 

@@ -20,9 +20,9 @@ DURATION_PATTERN = (
 # Go's durations are 64-bit nanoseconds: 292 years, here in whole weeks.
 DURATION_NS_MAX = 15_250 * _DURATION_UNITS["w"]
 # Kubernetes takes a size beyond 64 bits for the greatest one below, so the limit is half of that:
-# there it still can tell.
+# up to there, it reports sizes that are too large.
 BYTES_MAX = 2**62
-# A longer text is no number that anybody meant, and costs time to read.
+# A longer text is not a number that a user meant, and costs time to read.
 QUANTITY_CHARS_MAX = 32
 
 _BYTES = re.compile(BYTES_PATTERN)
@@ -31,14 +31,14 @@ _NUMBER = re.compile(r"([0-9]+)(?:\.([0-9]+))?([A-Za-z]*)")
 
 
 class QuantityError(ValueError):
-    """A text that is no size or no time span."""
+    """A text that is not a size, or not a time span."""
 
 
 def parse_bytes(value: object) -> int:
     """Return a number of bytes; a fraction of a byte is dropped.
 
     Raises:
-        QuantityError: *value* is no size.
+        QuantityError: *value* is not a size.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         count = value
@@ -57,7 +57,7 @@ def parse_duration(value: object) -> int:
     """Return a time span in nanoseconds.
 
     Raises:
-        QuantityError: *value* is no time span.
+        QuantityError: *value* is not a time span.
     """
     if not isinstance(value, str) or not value or not _is_of(value, _DURATION):
         raise QuantityError(

@@ -1,8 +1,7 @@
-"""What collectors, shippers, the planner and the CLI tell each other: keys and JSON of the state
-bucket, and progress.
+"""Records that collectors, shippers, the planner and the CLI exchange: keys and JSON of the state
+bucket, and progress messages.
 
-Everything here is data. Who may write which record, and when, is the collector's and the
-assigner's business.
+Everything here is data. Collectors and the assigner decide who may write which record, and when.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from logpipeline.partition import PartitionRange, split
 # A position's history is as long as an owner may have been away for; the oldest entries go first.
 EPOCH_HISTORY_MAX = 32
 # Refused messages that an epoch's record lists, 20 bytes each; beyond them a successor reads what
-# the headers alone do not tell it.
+# the headers alone do not show.
 REFUSED_MAX = 256
-# What one progress message tells of, or one question asks for: below the usual max_payload, and
-# read in some milliseconds. The rest goes into another one.
+# Limits of one progress message, and of one question: below the usual max_payload, and read in some
+# milliseconds. The rest goes into another one.
 PROGRESS_ROWS_MAX = 1000
 PROGRESS_BYTES_MAX = 512 * 1024
-# With an epoch record travels what older collectors cannot read, and shall not trip over.
+# A header of epoch records: older collectors cannot read it, and must not fail because of it.
 SUCCESSION_HEADER = "Log-Succession"
-# Folders of former owners that a record tells of; the one that was succeeded first goes first. Each
-# takes some 200 bytes of every commit.
+# Folders of former owners that a record lists; the one that was succeeded first is dropped first.
+# Each takes some 200 bytes of every commit.
 FORMER_FOLDERS_MAX = 64
-# Lost folders that a record tells of, the newest.
+# Lost folders that a record lists, the newest.
 GONE_FOLDERS_MAX = 8
-# Holes that are told per source; further ones follow when these are filled.
+# Holes that are reported per source; further ones follow when these are filled.
 PROGRESS_HOLES_MAX = 16
 
 T = TypeVar("T")
 
 
 class BadRecord(ValueError):
-    """A value in the state bucket, or a progress message, that nobody of ours wrote."""
+    """A value in the state bucket, or a progress message, that no part of a pipeline wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """How far a stream was read: everything up to *sequence*.
+    """A position in a stream: everything up to *sequence* was read.
 
     A server that lost its tail uses sequence numbers again, so a sequence alone names nothing:
     *created* is the stream's own, *time_ns* the server's time of the message at *sequence*;
@@ -59,8 +58,8 @@ class StreamPosition:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a stream was read, and of which of its incarnations that was: up to *position*, after
-    it had gone back *rollbacks* times; None where an older collector did not say.
+    """The progress of a read, with the stream's incarnation: up to *position*, after the stream had
+    gone back *rollbacks* times; None where an older collector did not say.
 
     A sequence alone does not order two commits: behind a roll-back the same sequence is reached
     again, with other lines.
@@ -70,14 +69,14 @@ class Reached:
     rollbacks: int | None
 
     def is_same(self, other: Reached) -> bool:
-        """Return whether both have read the same; what one of them does not know differs in
-        nothing.
+        """Return whether both have read the same; a field that one of them does not know is not
+        compared.
         """
         if self.position.sequence != other.position.sequence:
             return False
         if None not in (self.rollbacks, other.rollbacks) and self.rollbacks != other.rollbacks:
             return False
-        # Who has read nothing need not know yet of which stream.
+        # At sequence 0 nothing was read, and the stream need not be known yet.
         times = {self.position.time_ns, other.position.time_ns}
         return self.position.sequence == 0 or 0 in times or len(times) == 1
 
@@ -102,8 +101,8 @@ class EpochStart:
 @dataclass(frozen=True, slots=True)
 class Former:
     """A folder that had the partition: of *member*, last in *epoch*. It read from *since* (None:
-    nobody knows), and its next owner began at *end*: what it committed locally beyond that counts
-    for nothing.
+    unknown), and its next owner began at *end*: what it committed locally beyond that does not
+    count.
     """
 
     member: str
@@ -142,21 +141,23 @@ class Succession:
     gone: tuple[GoneFolder, ...] = ()
 
     def of(self, folder: str) -> Former | None:
-        """Return what is known of *folder*."""
+        """Return the record of *folder*."""
         return next((each for each in self.former if each.folder == folder), None)
 
     def encode(self) -> str:
         """Return it as the header's text."""
         former = [
-            [each.member, each.folder, each.epoch, _told(each.since), _told(each.end)]
+            [each.member, each.folder, each.epoch, _row_of(each.since), _row_of(each.end)]
             for each in self.former
         ]
         gone = [list(astuple(each)) for each in self.gone]
-        return _dump([_told(self.start), _told(self.since), former, gone]).decode()
+        return _dump([_row_of(self.start), _row_of(self.since), former, gone]).decode()
 
     @staticmethod
     def decode(text: str) -> Succession | None:
-        """Return what `encode` made; None where it is none, as in an older collector's record."""
+        """Return the succession that `encode` made; None for anything else, as the empty text of an
+        older collector.
+        """
         try:
             start, since, rows, gone, *_ = json.loads(text)
             former = tuple(
@@ -169,7 +170,7 @@ class Succession:
             return None
 
 
-def _told(reached: Reached | None) -> list[Any] | None:
+def _row_of(reached: Reached | None) -> list[Any] | None:
     if reached is None:
         return None
     position = reached.position
@@ -190,7 +191,7 @@ def _reached_of(row: Any) -> Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
-    """Who owns a partition for a group of collectors, and how far it is committed.
+    """The owner of a partition for a group of collectors, and how far it is committed.
 
     *owner* is a member's name, *incarnation* the process of it; *released* says that the owner
     gave it up by itself. *snapshot* is the sequence of the last snapshot of the sources' positions
@@ -222,7 +223,7 @@ class EpochRecord:
 
     @property
     def reached(self) -> Reached:
-        """How far the partition is committed."""
+        """The progress that is committed."""
         return Reached(self.position, self.rollbacks)
 
     @property
@@ -266,8 +267,8 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which member of a group owns which partitions; *generation* rises with every change.
-    *pipeline* is the one that shares them out, empty in assignments of older versions.
+    """The partitions that each member of a group owns; *generation* rises with every change.
+    *pipeline* is the one that assigns them, empty in assignments of older versions.
     """
 
     generation: int
@@ -329,8 +330,8 @@ def assign(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far one generation of a source is archived: up to *offset*, but for *holes*, ranges below
-    it that never came. Shipping of it began at *begun*; *checksum* is its running checksum at
+    """The archived part of one generation of a source: up to *offset*, but for *holes*, ranges
+    below it that never came. Shipping of it began at *begun*; *checksum* is its running checksum at
     *offset*, None where its shipper sent none.
     """
 
@@ -351,7 +352,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a shipper asks about a host: how far *generations* are archived; None asks for all that
+    """A shipper's question about a host: how far *generations* are archived; None asks for all that
     is known of the host.
     """
 
@@ -385,7 +386,7 @@ class Question:
 
 
 def questions(generations: Iterable[Named]) -> Iterator[Question]:
-    """Yield what asks for *generations*, each small enough for a message."""
+    """Yield questions for *generations*, each small enough for a message."""
     for asked in _in_messages(generations, lambda named: len(_dump(named))):
         yield Question(tuple(asked))
 
@@ -393,15 +394,15 @@ def questions(generations: Iterable[Named]) -> Iterator[Question]:
 def answers(
     question: Question, known: Iterable[Committed]
 ) -> Iterator[tuple[tuple[Committed, ...], tuple[Named, ...]]]:
-    """Yield what is told, and what is not known, in each message that answers *question* with
-    *known*; one that tells of nothing where nothing is known.
+    """Yield the rows of *known*, and the names that are unknown, for each message that answers
+    *question*; one message without rows where nothing is known.
     """
-    told = list(known)
+    rows = list(known)
     unknown: tuple[Named, ...] = ()
     if question.generations is not None:
-        names = {(each.source, each.generation) for each in told}
+        names = {(each.source, each.generation) for each in rows}
         unknown = tuple(named for named in question.generations if named not in names)
-    parts = list(_in_messages(told, lambda each: len(_dump(_row(each))))) or [[]]
+    parts = list(_in_messages(rows, lambda each: len(_dump(_row(each))))) or [[]]
     for number, part in enumerate(parts, 1):
         yield tuple(part), unknown if number == len(parts) else ()
 
@@ -423,9 +424,10 @@ def _in_messages(rows: Iterable[T], size_of: Callable[[T], int]) -> Iterator[lis
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a collector tells the shipper of one host: by itself, at most once a second, how far the
-    newest generation of each source is archived that changed; asked, what a `Question` names, or
-    all that it knows of. *unknown* are those that were asked for, and of which it has nothing.
+    """A collector's report to the shipper of one host. Unasked, and at most once a second, it says
+    how far the newest generation of each source that changed is archived; as an answer, what the
+    `Question` names, or all that is known. *unknown* are generations that were asked for, and of
+    which the collector has nothing.
 
     *sequence* is how far the stream that was *created* then is archived, and *pending* how many
     messages of it are still to be read. *begun* is the sequence behind which the group began, and
@@ -481,8 +483,8 @@ class Progress:
 
 def _row(known: Committed) -> list[Any]:
     holes = [list(hole) for hole in known.holes[:PROGRESS_HOLES_MAX]]
-    told = None if known.checksum is None else checksum.encode(known.checksum)
-    return [known.source, known.generation, known.offset, holes, known.begun, told]
+    at_offset = None if known.checksum is None else checksum.encode(known.checksum)
+    return [known.source, known.generation, known.offset, holes, known.begun, at_offset]
 
 
 def _committed(
@@ -491,7 +493,7 @@ def _committed(
     offset: int,
     holes: list[list[Any]],
     begun: int = 0,
-    told: str | None = None,
+    at_offset: str | None = None,
 ) -> Committed:
     return Committed(
         str(source),
@@ -499,7 +501,7 @@ def _committed(
         int(offset),
         tuple((str(name), int(start), int(end)) for name, start, end in holes),
         int(begun),
-        None if told is None else checksum.decode(told),
+        None if at_offset is None else checksum.decode(at_offset),
     )
 
 

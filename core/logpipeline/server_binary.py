@@ -1,4 +1,4 @@
-"""Which nats-server to run, and whether it is one that may be trusted with the network."""
+"""The nats-server to run: where it is, and whether its version is safe to run on a network."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _version_of(binary: Path) -> tuple[int, ...]:
         raise ServerFailed(f"{binary} cannot be run: {error}. Give another nats-server") from error
     found = re.search(r"nats-server: v(\d+)\.(\d+)\.(\d+)", run.stdout)
     if not found:
-        raise ServerFailed(f"{binary} is no nats-server: it does not tell its version")
+        raise ServerFailed(f"{binary} is not a nats-server: it does not print a version")
     return tuple(int(number) for number in found.groups())
 
 

@@ -15,7 +15,7 @@ STATE_BYTES_MAX = 256 * 1024 * 1024
 
 
 class StateBroken(Exception):
-    """A state file that is there, but cannot be believed."""
+    """A state file that exists, and is damaged or of another kind."""
 
 
 def write_state(path: Path, kind: str, version: int, data: Any) -> None:
@@ -55,7 +55,7 @@ def read_state(path: Path, kind: str, version: int) -> Any | None:
     head, newline, body = raw.partition(b"\n")
     fields = head.split(b" ")
     if not newline or len(fields) != 4:
-        raise StateBroken(f"{path}: no {kind} state file")
+        raise StateBroken(f"{path}: not a {kind} state file")
     if fields[0] != kind.encode() or fields[1] != str(version).encode():
         raise StateBroken(
             f"{path}: {fields[0]!r} version {fields[1]!r}, expected {kind} version {version}"

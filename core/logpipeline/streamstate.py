@@ -1,6 +1,6 @@
-"""Whether a stream is still the one that a position was read from. A server that lost its tail
-uses sequence numbers again, so a sequence that exists proves nothing: the server's time of the
-message at it does.
+"""Check of a stream position: is the stream still the one that it was read from? A server that lost
+its tail uses sequence numbers again, so a sequence that exists proves nothing; the server's time of
+the message there does.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class StreamState:
 
     @property
     def message_bytes(self) -> int:
-        """What a message takes on average, at least one byte."""
+        """The average size of a message, at least one byte."""
         return max(self.bytes // self.messages, 1) if self.messages else 1
 
 
 class Verdict(Enum):
-    """What became of a position."""
+    """The result of the check of a position."""
 
     GOOD = "good"
     PURGED = "purged"
@@ -64,8 +64,8 @@ def judge(
     needs_all: bool = False,
 ) -> Verdict:
     """Return what *stream*, and the time of the message that now stands at the position's sequence
-    (None: no message), say about *position*. Only a reader that *needs_all* messages behind it is
-    told that some are gone; others find the gap themselves.
+    (None: no message), say about *position*. Only a reader that *needs_all* messages behind it
+    gets `PURGED` where some are gone; others find the gap themselves.
     """
     if position.created and position.created != stream.created:
         return Verdict.RECREATED
@@ -81,7 +81,7 @@ def judge(
 
 
 def state_of(info: dict[str, Any]) -> StreamState:
-    """Return what JetStream's answer to STREAM.INFO says about the stream."""
+    """Return the state that JetStream's answer to STREAM.INFO describes."""
     state, config = info["state"], info["config"]
     last = int(state["last_seq"])
     # What comes from another stream, or is renamed, is stored under subjects that stand elsewhere.

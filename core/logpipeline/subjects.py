@@ -181,7 +181,7 @@ def meet(one: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ControlSubjects:
-    """Core-NATS subjects on which collectors and shippers tell each other how far they are.
+    """Core-NATS subjects of progress and status: collectors report, shippers ask.
 
     *root* is the pipeline's control root; it never overlaps the root of its logs.
     """
@@ -189,7 +189,7 @@ class ControlSubjects:
     root: str
 
     def committed(self, partition: int, host: str) -> str:
-        """Return where a collector tells how far *host*'s sources are committed."""
+        """Return where a collector reports how far *host*'s sources are committed."""
         return f"{self.root}.committed.p{partition}.{check_host(host)}"
 
     def ask_committed(self, partition: int, host: str) -> str:
@@ -205,14 +205,14 @@ class ControlSubjects:
         return f"{self.root}.ask.{_anywhere(host)}"
 
     def committed_anywhere(self, host: str | None = None) -> str:
-        """Return the filter of what is told to *host*, or to every host, of any partition."""
+        """Return the filter of reports to *host*, or to every host, of any partition."""
         return f"{self.root}.committed.{_anywhere(host)}"
 
     def read_ask(self, subject: str) -> tuple[Partition, str]:
         """Return partition and host of the question *subject*.
 
         Raises:
-            BadSubject: it is no such question.
+            BadSubject: it is not a question.
             BadHost: its host cannot be one.
         """
         token, _, host = subject.removeprefix(f"{self.root}.ask.").partition(".")
@@ -251,19 +251,19 @@ def dead_letters_of(root: str, partition: int | None = None, reason: str | None 
 
 
 def dead_letter_partition(root: str, subject: str) -> int | None:
-    """Return the partition of the dead letter with *subject*, or None where it is no letter's."""
+    """Return the partition of the dead letter with *subject*, or None for any other subject."""
     token = subject.removeprefix(f"{root}.").partition(".")[0]
     return int(token[1:]) if _PARTITION.fullmatch(token) else None
 
 
 def dead_letter_subject(root: str, partition: int, reason: str, *key: str) -> str:
     """Return the subject of a dead letter of *partition* with *reason* (one token) below *root*;
-    the tokens of *key* tell it from others.
+    the tokens of *key* make it unique.
     """
     return ".".join((f"{root}.p{partition}.{reason}", *key))
 
 
-# All that a server says of consumers; a stream that stores some of it is asked for it so.
+# The filter of all that a server reports of consumers, by which streams that store it are found.
 ADVISORIES = "$JS.EVENT.ADVISORY.CONSUMER.>"
 
 GAVE_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
@@ -272,7 +272,7 @@ TERMINATED = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED"
 
 
 def advisory_subjects(stream: str, consumer: str = "*") -> tuple[str, str]:
-    """Return where the server says which messages of *stream* no reader of *consumer* gets any
+    """Return where the server reports messages of *stream* that *consumer* does not deliver any
     more: delivered too often, or terminated.
     """
     return f"{GAVE_UP}.{stream}.{consumer}", f"{TERMINATED}.{stream}.{consumer}"

@@ -1,4 +1,4 @@
-"""What a message says about its bytes: the headers that shippers write and readers key everything
+"""Headers and payload of a message: the headers that shippers write and readers key everything
 by.
 
 With these headers a payload is the exact bytes ``[start, end)`` of one generation of one source. A
@@ -174,7 +174,7 @@ def parse_headers(raw: bytes) -> dict[str, str]:
     """Return the fields of a NATS header block; the first of equal names counts.
 
     Raises:
-        BadMessage: the block is too large, or a line of it is no header.
+        BadMessage: the block is too large, or a line of it is not a header.
     """
     if len(raw) > HEADER_BYTES_MAX:
         raise BadMessage(
@@ -192,7 +192,7 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def decode_headers(fields: dict[str, str]) -> Batch | None:
-    """Return what *fields* say, or None for a message that carries none of our headers.
+    """Return the batch that *fields* describe, or None for a message without our headers.
 
     Raises:
         BadMessage: they are ours, and contradict themselves or a limit.
@@ -266,7 +266,7 @@ def decode_payload(batch: Batch, payload: bytes) -> bytes:
     """Return the exact bytes ``[start, end)`` of the source.
 
     Raises:
-        BadMessage: the payload is no such bytes. No more than the range's length is ever unpacked.
+        BadMessage: the payload is not these bytes; at most the range's length is unpacked.
     """
     expected = 0 if batch.lost else batch.end - batch.start
     data = payload
@@ -297,7 +297,7 @@ def _quoted(text: str) -> str:
 def _unquoted(text: str) -> str:
     if "%" not in text:
         return text
-    # A stranger may write any byte, also one that is no text.
+    # Any client may write any byte, also such that are not text.
     raw = text.encode("utf-8", "surrogateescape")
     return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
 

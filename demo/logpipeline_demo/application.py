@@ -31,7 +31,7 @@ from logpipeline_demo.writer import LogWriter
 CALL_LINES_MAX = 20
 BURST_ONE_IN = 500
 BURST_LINES = (500, 1500)
-# A source now and then stops inside a line, and goes on when it is its turn again.
+# From time to time a source stops inside a line, and continues at its next turn.
 TORN_ONE_IN = 40
 # So small that every source rotates several times a minute, and so large that a shipper that was
 # down for half a minute still finds every line in the files that are kept.
@@ -77,12 +77,12 @@ class Application:
 
     @property
     def banners(self) -> int:
-        """How many files were begun with a line that all of them begin with."""
+        """Number of files that began with the common first line."""
         return sum(writer.banners for writer in self._turns)
 
     @property
     def rotations(self) -> int:
-        """How many files were rotated."""
+        """Number of rotations."""
         return sum(writer.rotations for writer in self._turns)
 
     def step(self, lines_max: int) -> int:
@@ -165,11 +165,11 @@ class Pace:
         return int(self._credit)
 
     def spend(self, lines: int) -> None:
-        """Take *lines* off; a burst is paid for by the quiet after it."""
+        """Subtract written *lines*; after a burst fewer lines are due."""
         self._credit -= lines
 
     def skip_to(self, now_s: float) -> None:
-        """Owe nothing for the time up to *now_s*."""
+        """Forget lines that were due up to *now_s*."""
         self._at_s = now_s
 
 

@@ -1,5 +1,5 @@
-"""What the archive must hold, computed from the ledger alone: neither from the files, which may be
-gone, nor from any counter of the pipeline.
+"""What the collectors' files must hold, computed from the ledger alone: neither from the log files,
+which may be gone, nor from any counter of the pipeline.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from logpipeline_demo.lines import LINE_STEP_NS, LineMaker, SourceKey, cri_lines
 
 
 class LedgerBroken(ValueError):
-    """The ledger cannot be trusted: nothing can be checked against it."""
+    """The ledger is damaged, so that nothing can be checked against it."""
 
 
 @dataclass(slots=True)
 class ExpectedSource:
-    """The lines of one source: which were attempted, which were written, which were taken away."""
+    """The lines of one source: the attempted ones, the written ones, and the removed ones."""
 
     maker: LineMaker
     attempted_end: int = 0
@@ -38,7 +38,7 @@ class ExpectedSource:
 
     @property
     def key(self) -> SourceKey:
-        """What the lines say of their origin."""
+        """The origin that the lines name."""
         return self.maker.key
 
     def line(self, seq: int) -> bytes:
@@ -49,7 +49,7 @@ class ExpectedSource:
         return text[: self.abandoned.get(seq, len(text))]
 
     def is_blank(self, seq: int) -> bool:
-        """Tell whether line *seq* is an empty one."""
+        """Return whether line *seq* is empty."""
         return seq not in self.special and self.maker.is_blank(seq)
 
     def fragments(self, seq: int) -> bytes:
@@ -68,19 +68,19 @@ class ExpectedSource:
 
 @dataclass(slots=True)
 class Expected:
-    """What the archive must hold of one run of the generator."""
+    """The lines that the collectors' files must hold after one run of the generator."""
 
     seed: int
     sources: dict[SourceKey, ExpectedSource]
 
     @property
     def lines(self) -> int:
-        """How many lines were certainly written."""
+        """Number of lines that were certainly written."""
         return sum(source.written_end for source in self.sources.values())
 
     @property
     def rotations(self) -> int:
-        """How often a file was rotated."""
+        """Number of rotations."""
         return sum(source.rotations for source in self.sources.values())
 
     @classmethod

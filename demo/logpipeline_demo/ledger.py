@@ -32,7 +32,7 @@ from urllib.parse import quote
 from logpipeline_demo.lines import Kind, SourceKey
 
 VERSION = 1
-# What a power cut can take of the ledger, in seconds of writing; a kill takes nothing.
+# How many seconds of the ledger a power cut can destroy; a kill destroys nothing.
 SYNC_INTERVAL_S = 1.0
 
 
@@ -49,7 +49,7 @@ class Intervals:
         return zip(self._firsts, self._ends, strict=True)
 
     def __len__(self) -> int:
-        """Return how many numbers there are."""
+        """Return the number of elements."""
         return sum(self._ends) - sum(self._firsts)
 
     def __bool__(self) -> bool:
@@ -114,11 +114,11 @@ class Intervals:
 
 
 class LedgerExists(FileExistsError):
-    """A ledger tells of one run: an older one at its place would make lies of both."""
+    """A ledger records one run; two runs in one file would falsify both."""
 
 
 class Ledger:
-    """Appends what is attempted, what was written, and what happened to the files."""
+    """Appends records of attempted lines, written lines, and changes to files."""
 
     def __init__(self, path: Path, *, seed: int, sync_interval_s: float = SYNC_INTERVAL_S) -> None:
         self.seed = seed
@@ -159,30 +159,32 @@ class Ledger:
         self._records.append(f"a {number} {first} {count} {time_ns} {size} {crc:08x}")
 
     def written(self, number: int, end: int) -> None:
-        """Tell that every announced line before *end* is in its file. May wait in memory."""
+        """Record that each announced line before *end* is in its file. The record may wait in
+        memory.
+        """
         self._records.append(f"w {number} {end}")
 
     def long_line(self, number: int, seq: int, payload_bytes: int) -> None:
-        """Tell that line *seq* has a payload of *payload_bytes*."""
+        """Record that line *seq* has a payload of *payload_bytes*."""
         self._records.append(f"l {number} {seq} {payload_bytes}")
 
     def begun(self, number: int, seq: int, text_bytes: int, time_ns: int) -> None:
-        """Tell that line *seq* begins with a fragment of *text_bytes* of its own."""
+        """Record that line *seq* begins with a fragment of *text_bytes* of its own."""
         self._records.append(f"p {number} {seq} {text_bytes} {time_ns}")
 
     def abandoned(self, number: int, seq: int, text_bytes: int) -> None:
-        """Tell that only *text_bytes* of line *seq* were written, and no more will be."""
+        """Record that only *text_bytes* of line *seq* were written, and no more will be."""
         self._records.append(f"x {number} {seq} {text_bytes}")
 
     def event(self, number: int, what: str, *, first: int, end: int, detail: str = "") -> None:
-        """Tell what happened to a file that holds the lines from *first* up to *end*."""
+        """Record a change to a file that holds the lines from *first* up to *end*."""
         self._records.append(
             f"e {number} {what} {first} {end} {time.time_ns()} {quote(detail) or '-'}"
         )
         self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the kernel, and at intervals to the disk."""
+        """Write everything to the file, and sync it at intervals."""
         if self._records:
             data = memoryview(("\n".join(self._records) + "\n").encode())
             self._records.clear()

@@ -55,7 +55,7 @@ _FILLER = b"all work and no play makes a long line. "
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What one line says, and how a container runtime would write it down."""
+    """The content of one line, and its form in a container runtime's log."""
 
     text: bytes | None  # None: an empty line, which cannot even carry its number
     stream: bytes = b"stdout"
@@ -98,7 +98,7 @@ def _message(rng: random.Random) -> str:
 
 
 class SourceKey(NamedTuple):
-    """What a line says of its origin: the *host*, and a *name* that is unique there."""
+    """The origin in a line: the *host*, and a *name* that is unique there."""
 
     host: str
     name: str
@@ -114,7 +114,7 @@ class LineMaker:
         self.key = key
         self.kind = kind
         self.head = f"{key.host} {key.name} ".encode()
-        # The seed is part of the checksum: a line left over from another run is no line of this.
+        # The seed is part of the checksum: a line of another run does not match.
         self._crc = zlib.crc32(self.head, seed & 0xFFFFFFFF)
         self._salt = zlib.crc32(f"{seed}/{key.host}/{key.name}".encode()) % PERIOD
         self._payloads = payloads(seed, kind)
@@ -131,7 +131,7 @@ class LineMaker:
         return self._signed(seq, text[:payload_bytes])
 
     def is_blank(self, seq: int) -> bool:
-        """Tell whether line *seq* is an empty one."""
+        """Return whether line *seq* is empty."""
         return self._texts[(seq + self._salt) % PERIOD] is None
 
     def lines(self, first: int, count: int) -> bytes:
@@ -162,7 +162,7 @@ class LineMaker:
         return self._payloads[(seq + self._salt) % PERIOD].stream
 
     def written(self, first: int, count: int, time_ns: int) -> bytes:
-        """Return *count* lines from *first* as they stand in the source's file."""
+        """Return *count* lines from *first* as they are in the source's file."""
         if self.kind == "plain":
             return self.lines(first, count)
         return b"".join(self._interleaved(first, count, time_ns))

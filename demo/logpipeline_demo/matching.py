@@ -1,4 +1,4 @@
-"""Finds the lines of an archived log in what is expected.
+"""Finds the lines of a collected log in what is expected.
 
 The clean case is fast: the next few hundred lines are computed and compared in one go, which
 checks every byte, the order and the count together. Where that fails, line by line, each is
@@ -17,7 +17,7 @@ from logpipeline_demo.outputs import ChainStream, Location, OutputChain
 from logpipeline_demo.sources import BANNER
 from logpipeline_demo.verdict import excerpt
 
-# Beyond this, lines without a number are no longer matched with the numbers that are missing.
+# With more of them, lines without a number are not matched with missing numbers any more.
 PENDING_LINES_MAX = 1000
 GAP_LINES_MAX = 100_000
 
@@ -25,7 +25,7 @@ Output = Literal["raw", "cri"]
 
 BLOCK_LINES_MIN = 2
 BLOCK_LINES_MAX = 256
-# More digits are no number of ours.
+# A number with more digits was not written by the generator.
 SEQ_DIGITS_MAX = 18
 
 
@@ -41,7 +41,7 @@ class Run(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """A line that is not what it should be; *seq* and *key* are what it claims to be."""
+    """A wrong line; *seq* and *key* are the number and origin that it claims."""
 
     key: SourceKey | None
     seq: int | None
@@ -50,7 +50,7 @@ class Bad(NamedTuple):
 
 
 class Blanks(NamedTuple):
-    """Empty lines that could be several ones, between two lines that are known."""
+    """Empty lines between two known lines, which may be one of several empty lines each."""
 
     before: tuple[SourceKey, int] | None
     after: tuple[SourceKey, int] | None
@@ -60,7 +60,7 @@ class Blanks(NamedTuple):
 
 @dataclass(slots=True)
 class ChainFindings:
-    """What is in one chain."""
+    """The lines found in one chain."""
 
     chain: OutputChain
     runs: dict[SourceKey, list[Run]] = field(default_factory=dict)
@@ -82,13 +82,13 @@ class ChainJudge:
 
     @property
     def next_line(self) -> tuple[SourceKey, int] | None:
-        """The line that should come next, if the last one was good."""
+        """The next expected line, if the last one was intact."""
         if self._last is None or self._blanks or self._bad:
             return None
         return self._last[0], self._last[1] + 1
 
     def good(self, key: SourceKey, run: Run) -> None:
-        """Take intact lines of a source that is at home here."""
+        """Take intact lines of a source that is archived here."""
         if self._blanks or self._bad:
             self._resolve((key, run.first))
         runs = self.findings.runs.setdefault(key, [])
@@ -108,7 +108,7 @@ class ChainJudge:
         self._bound()
 
     def bad(self, text: bytes, claim: tuple[ExpectedSource, int] | None, at: Location) -> None:
-        """Take a line that is not the one it *claims* to be, or claims nothing."""
+        """Take a line that is not the one that it *claims* to be, or claims no number."""
         if claim is None:
             self._bad.append(Bad(None, None, at, f"unknown line {excerpt(text)}"))
         else:
@@ -116,7 +116,7 @@ class ChainJudge:
         self._bound()
 
     def finish(self) -> ChainFindings:
-        """Return what is in the chain, which is at its end."""
+        """Return the result, at the end of the chain."""
         self._resolve(None)
         return self.findings
 
@@ -148,7 +148,7 @@ class ChainJudge:
                 standing.append(line)
         self._bad = []
         if source and len(standing) == len(missing):
-            # Exactly as many damaged lines as are missing right here: these are they.
+            # As many damaged lines as numbers are missing here: these are the same lines.
             for line, seq in zip(standing, sorted(missing), strict=True):
                 self.findings.corrupt.append(line._replace(key=source.key, seq=seq))
         else:
@@ -179,7 +179,7 @@ class ChainJudge:
 
 
 class Line(NamedTuple):
-    """A line of the archive: its *text*, its bytes there, and where these begin and end."""
+    """A line of the collectors' files: its *text*, its bytes there, where they begin and end."""
 
     text: bytes
     written: bytes
@@ -188,7 +188,7 @@ class Line(NamedTuple):
 
 
 class Heads:
-    """Knows lines by what they say of their origin."""
+    """Recognises lines by the origin that they name."""
 
     def __init__(self, sources: Mapping[SourceKey, ExpectedSource]) -> None:
         self._sources = {
@@ -196,7 +196,7 @@ class Heads:
         }
 
     def claim(self, text: bytes) -> tuple[ExpectedSource, int] | None:
-        """Return which line of which source *text* claims to be."""
+        """Return the source and the number that *text* claims."""
         fields = text.split(b" ", 3)
         if len(fields) < 4:
             return None
@@ -214,7 +214,7 @@ def match(
     heads: Heads,
     output: Output,
 ) -> ChainFindings:
-    """Match all lines of *stream* and return what was found."""
+    """Match all lines of *stream* and return the result."""
     if output == "cri" and any(home.maker.kind == "cri" for home in homes):
         _ContainerMatcher(stream, judge, homes, heads).run()
     else:
@@ -242,7 +242,7 @@ class _Matcher:
         return is_more
 
     def _line_end(self) -> int:
-        """Return where the line at the position ends, without its newline; -1 for never."""
+        """Return the end of the line at the position, without its newline; -1 if it has none."""
         searched = self._position
         while (end := self._stream.buffer.find(b"\n", searched)) < 0:
             searched = len(self._stream.buffer) - self._position

@@ -1,4 +1,4 @@
-"""Checks that what was written is archived, each line once, intact and in order:
+"""Checks that what was written is collected, each line once, intact and in order:
 
     python -m logpipeline_demo.oracle --ledger FILE --outputs DIR...
 
@@ -38,9 +38,9 @@ def check(
 ) -> Verdict:
     """Check the collectors' folders *outputs* against what is *expected*.
 
-    *is_place* says which archived file a source belongs into; by default that of the default
+    *is_place* says which collected file a source belongs into; by default that of the default
     paths. Files for which *is_ignored* holds are not looked at; any other file that is no source's
-    is invented. *on_progress* is called with how many archived logs are checked, and of how many.
+    is invented. *on_progress* is called with how many collected logs are checked, and of how many.
     """
     chains = [chain for chain in find_chains(outputs) if not is_ignored(chain.place)]
     verdict, heads = Verdict(), Heads(expected.sources)
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="logpipeline_demo.oracle",
-        description="Check that what the generator wrote is archived, once, intact, in order.",
+        description="Check that what the generator wrote is collected, once, intact, in order.",
     )
     parser.add_argument("--ledger", type=Path, required=True, help="the generator's ledger")
     parser.add_argument(

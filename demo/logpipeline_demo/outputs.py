@@ -1,30 +1,32 @@
-"""Finds and reads the collectors' final files, rotated and compressed ones included, as the chains
-in which they were written.
+"""Finds and reads the collectors' files, rotated and compressed ones included, as the chains in
+which they were written; and counts their lines while the demo runs.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import zstandard
 
+from logpipeline.codecs import unpacked
 from logpipeline.listing import files_below
 
 CHUNK_BYTES = 1 << 20
 _ROTATED = re.compile(r"(?P<active>.+)\.\d{8}-\d{6}\.\d{6,}(\.gz|\.zst)?")
-# A file under a temporary name is unfinished by definition; what it held is still elsewhere.
+# A file with a temporary name is incomplete; its content is still in another file.
 _UNFINISHED_SUFFIX = ".tmp"
 _DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
 class Location(NamedTuple):
-    """A place in the archive; the offset is one of the uncompressed file."""
+    """A place in the collectors' files; the offset is in the uncompressed file."""
 
     path: Path
     offset: int
@@ -35,7 +37,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutputChain:
-    """One archived log in one collector's folder: its files, oldest first."""
+    """One collected log in one collector's folder: its files, oldest first."""
 
     place: str  # path of the active file, relative to the folder's logs
     files: tuple[Path, ...]
@@ -77,7 +79,7 @@ def _chains_below(logs: Path) -> Iterator[OutputChain]:
 
 
 class ChainStream:
-    """The bytes of a chain, as if it were one file, and where each of them stands."""
+    """The bytes of a chain as one stream, with the location of each byte."""
 
     def __init__(self, chain: OutputChain, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.damaged: list[tuple[Path, str]] = []
@@ -94,7 +96,7 @@ class ChainStream:
         return bool(chunk)
 
     def location(self, position: int) -> Location:
-        """Return where the byte at *position* of the buffer stands."""
+        """Return the location of the byte at *position* of the buffer."""
         offset = self._start + position
         start, path = next(
             (start, path) for start, path in reversed(self._files) if start <= offset
@@ -137,14 +139,14 @@ def _decompressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Size(NamedTuple):
-    """How much a file holds, uncompressed."""
+    """The uncompressed content of a file, in lines and bytes."""
 
     lines: int
     bytes: int
 
 
 def size_of(path: Path) -> Size:
-    """Return how many lines and bytes *path* holds, which may be compressed."""
+    """Return the size of *path*, which may be compressed."""
     lines = size = 0
     for chunk in _read_file(path, CHUNK_BYTES):
         lines += chunk.count(b"\n")
@@ -153,9 +155,98 @@ def size_of(path: Path) -> Size:
 
 
 def lines_by_place(outputs: Iterable[Path]) -> dict[str, int]:
-    """Return how many lines are archived at each place, in all of *outputs* together."""
+    """Return the number of collected lines at each place, in all of *outputs* together."""
     counts: dict[str, int] = {}
     for chain in find_chains(outputs):
         lines = sum(size_of(path).lines for path in chain.files)
         counts[chain.place] = counts.get(chain.place, 0) + lines
     return counts
+
+
+_NOTHING = Size(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """The uncompressed content of all files: *lines* by place, and *bytes*."""
+
+    lines: dict[str, int]
+    bytes: int
+    files: int
+
+    @property
+    def total(self) -> int:
+        """All lines."""
+        return sum(self.lines.values())
+
+
+@dataclass(slots=True)
+class _Active:
+    """The position in the newest file of a log, which is another file after each rotation."""
+
+    rotations: int = -1
+    size: Size = _NOTHING
+
+
+@dataclass(slots=True)
+class ArchiveCounter:
+    """Counts lines in the files below *collectors*; each call reads only new bytes. (The
+    collectors' own counters start again when a partition moves, and are what the demo tests.)
+    """
+
+    collectors: Path
+    _rotated: dict[Path, Size] = field(default_factory=dict)
+    _active: dict[Path, _Active] = field(default_factory=dict)
+
+    def look(self) -> Archived:
+        """Return the present counts; a file that is renamed meanwhile counts at the next call."""
+        folders = [path for path in sorted(self.collectors.glob("*")) if path.is_dir()]
+        lines: dict[str, int] = {}
+        files = size = 0
+        for chain in find_chains(folders):
+            sizes = list(self._sizes(chain))
+            lines[chain.place] = lines.get(chain.place, 0) + sum(each.lines for each in sizes)
+            size += sum(each.bytes for each in sizes)
+            files += len(sizes)
+        return Archived(lines, size, files)
+
+    def _sizes(self, chain: OutputChain) -> list[Size]:
+        # A rotated file and its compressed successor, which exist together for a moment, are one.
+        rotated = {_plain(path): path for path in chain.files if not _is_active(path, chain)}
+        sizes = [self._rotated_size(name, path) for name, path in rotated.items()]
+        newest = chain.files[-1]
+        if _is_active(newest, chain):
+            sizes.append(self._active_size(newest, len(rotated)))
+        return sizes
+
+    def _rotated_size(self, name: Path, path: Path) -> Size:
+        if name not in self._rotated:
+            try:
+                self._rotated[name] = size_of(path)
+            except FileNotFoundError:
+                return _NOTHING
+        return self._rotated[name]
+
+    def _active_size(self, path: Path, rotations: int) -> Size:
+        active = self._active.setdefault(path, _Active())
+        if active.rotations != rotations:
+            active.rotations, active.size = rotations, _NOTHING
+        try:
+            with path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < active.size.bytes:
+                    # After a crash a collector truncates its file to the committed length.
+                    active.size = _NOTHING
+                file.seek(active.size.bytes)
+                new = file.read()
+        except FileNotFoundError:
+            return _NOTHING
+        active.size = Size(active.size.lines + new.count(b"\n"), active.size.bytes + len(new))
+        return active.size
+
+
+def _is_active(path: Path, chain: OutputChain) -> bool:
+    return path.as_posix().endswith(f"/{chain.place}")
+
+
+def _plain(path: Path) -> Path:
+    return path.with_name(unpacked(path.name))

@@ -11,12 +11,15 @@ import gzip
 import hashlib
 import os
 import re
+import stat
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
+from logpipeline.codecs import codec_of, unpacked
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.outputs import CHUNK_BYTES, ChainStream, Location, OutputChain
 from logpipeline_demo.verdict import (
@@ -39,7 +42,7 @@ _ENCODED = re.compile(rb"[^A-Za-z0-9._-]|^\.")
 
 @dataclass(slots=True)
 class LineDiff:
-    """What is wrong, as indices: of expected lines, or (chain, line) of archived ones."""
+    """The differences, as indices: of expected lines, or (chain, line) of collected ones."""
 
     lost: list[int] = field(default_factory=list)
     twice: list[tuple[int, int]] = field(default_factory=list)
@@ -48,7 +51,7 @@ class LineDiff:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is."""
+        """Whether there is no difference."""
         return not (self.lost or self.twice or self.out_of_order or self.invented)
 
 
@@ -95,7 +98,7 @@ def line_diff(
 def is_merge(
     must: Sequence[bytes], may: Sequence[bytes], chains: Sequence[Sequence[bytes]]
 ) -> bool:
-    """Tell whether the chains interleave to *must* and a beginning of *may*."""
+    """Return whether the chains interleave to *must* and a beginning of *may*."""
     total = sum(len(chain) for chain in chains)
     if not len(must) <= total <= len(must) + len(may):
         return False
@@ -115,17 +118,19 @@ def is_merge(
 
 @dataclass(slots=True)
 class RealFile:
-    """A real file under watch: how it was when that began, and how far it is to be archived."""
+    """A watched file of the machine: its state when that began, and the end of what must be
+    collected.
+    """
 
     host: str
     path: Path
-    place: str  # where it is archived, relative to the collector's logs
-    older: tuple[Path, ...]  # rotated files before it, oldest first, archived from their beginning
-    start: int  # what stood before it is not archived
+    place: str  # where it is collected, relative to the collector's logs
+    older: tuple[Path, ...]  # rotated files before it, oldest first, collected from their beginning
+    start: int  # what stood before it is not collected
     inode: tuple[int, int]
     size: int
     digest: bytes  # of the first *size* bytes
-    until: int | None = None  # complete lines up to here must be archived; None: up to the end
+    until: int | None = None  # complete lines up to here must be collected; None: up to the end
 
     @classmethod
     def observe(
@@ -154,15 +159,15 @@ class RealFile:
 
     @property
     def key(self) -> SourceKey:
-        """How the verdict names it."""
+        """Its name in the verdict."""
         return SourceKey(self.host, str(self.path))
 
     def freeze(self) -> None:
-        """Ask for no more than the lines that are complete now; later ones may be archived too."""
+        """Expect only the lines that are complete now; later ones may be collected, too."""
         self.until = _complete(self.path)
 
     def change(self) -> str:
-        """Return what happened to the file other than being appended to; nothing: it is fine."""
+        """Return how the file was changed other than by appending; empty if it was not."""
         try:
             status = self.path.stat()
             if (status.st_dev, status.st_ino) != self.inode:
@@ -177,7 +182,7 @@ class RealFile:
         return f"an older file is gone: {missing[0]}" if missing else ""
 
     def must(self) -> Iterator[bytes]:
-        """Yield the bytes that must be archived."""
+        """Yield the bytes that must be collected."""
         for path in self.older:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as source:
                 while chunk := source.read(CHUNK_BYTES):
@@ -185,7 +190,7 @@ class RealFile:
         yield from _range(self.path, self.start, self._until())
 
     def may(self) -> Iterator[bytes]:
-        """Yield the bytes that came later, and may be archived as well."""
+        """Yield the bytes that were written later, and may be collected, too."""
         yield from _range(self.path, max(self.start, self._until()), _complete(self.path))
 
     def _until(self) -> int:
@@ -193,7 +198,7 @@ class RealFile:
 
 
 def default_place(host: str, path: Path) -> str:
-    """Return where the file *path* of *host* is archived by the default path template."""
+    """Return the collected path of the file *path* of *host* by the default path template."""
     names = [_encoded(part) for part in path.parts if part != "/"]
     return "/".join([host, "_files", *names])
 
@@ -215,7 +220,7 @@ def check_real_files(
 
 
 def _is_equal(file: RealFile, chains: Sequence[OutputChain], result: SourceVerdict) -> bool:
-    """Tell whether one chain holds exactly the file, without keeping either in memory."""
+    """Return whether one chain holds exactly the file, without holding either in memory."""
     if len(chains) > 1:
         return False
     stream = ChainStream(chains[0]) if chains else None
@@ -300,7 +305,7 @@ def _encoded(name: str) -> str:
 
 
 def _complete(path: Path) -> int:
-    """Return where the last complete line of *path* ends."""
+    """Return the end of the last complete line of *path*."""
     with path.open("rb") as source:
         end = source.seek(0, os.SEEK_END)
         while end:
@@ -326,3 +331,77 @@ def _digest(path: Path, size: int) -> bytes:
     for chunk in _range(path, 0, size):
         digest.update(chunk)
     return digest.digest()
+
+
+# A binary log (wtmp, the journal) shows a NUL in its first bytes; a text log never does.
+HEAD_BYTES = 4096
+FILES_MAX = 10_000
+# logrotate's names for the generations of NAME, unpacked: NAME.1.
+_ROTATED = re.compile(r"(?P<live>.+)\.(?P<number>[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file of the machine; *reason* says why it is left out, and is empty where it is shipped.
+
+    *older* are its rotated generations, the oldest first.
+    """
+
+    path: Path
+    reason: str
+    older: tuple[Path, ...] = ()
+
+    @property
+    def archived_as(self) -> Path:
+        """The file name without compression: a compressed file is shipped under that name."""
+        return self.path.with_name(unpacked(self.path.name))
+
+
+def look_below(root: Path, exclude: Sequence[str]) -> list[Found]:
+    """Return all files below *root*, each with the reason if it is left out, in order of their
+    paths.
+    """
+    paths = sorted(path for path, _ in zip(_walk(root), range(FILES_MAX), strict=False))
+    live = {path for path in paths if not _reason(path, exclude)}
+    older: dict[Path, list[tuple[int, Path]]] = {}
+    found = []
+    for path in paths:
+        rotated = _ROTATED.fullmatch(unpacked(str(path)))
+        if rotated and (of := Path(rotated["live"])) in live:
+            older.setdefault(of, []).append((int(rotated["number"]), path))
+            live.discard(path)
+            found.append(Found(path, f"rotated: it is shipped before {of.name}"))
+    for path in paths:
+        if not any(entry.path == path for entry in found):
+            generations = sorted(older.get(path, []), reverse=True)
+            reason = _reason(path, exclude)
+            found.append(Found(path, reason, tuple(name for _, name in generations)))
+    return sorted(found, key=lambda entry: entry.path)
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        yield from (Path(folder, name) for name in names)
+
+
+def _reason(path: Path, exclude: Sequence[str]) -> str:
+    matching = next((pattern for pattern in exclude if fnmatchcase(str(path), pattern)), None)
+    if matching is not None:
+        return f"excluded by {matching}"
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return "a symbolic link"
+        if not stat.S_ISREG(mode):
+            return "not a regular file"
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if codec_of(path.name) is not None:
+        return "compressed, and no live file is beside it: it is shipped, and not checked"
+    if not head:
+        return "empty"
+    if b"\0" in head:
+        return "binary"
+    return "" if b"\n" in head else "no complete line yet"

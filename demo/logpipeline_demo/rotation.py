@@ -19,7 +19,7 @@ _NUMBERED = re.compile(r"\.(\d+)(\.gz)?$")
 
 
 class Moved(NamedTuple):
-    """A file has a new name, or none any more."""
+    """A file was renamed or deleted."""
 
     old: Path
     new: Path | None

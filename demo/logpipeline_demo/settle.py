@@ -25,7 +25,7 @@ Place = tuple[SourceKey, int]
 # An empty line carries no number. Where two collectors took turns, an empty line may be one of
 # several; it is all well if there is any way to give each one a place of its own.
 class Known(Protocol):
-    """What is known of a source: what is expected, and what of that was seen."""
+    """The expected lines of a source, and those that were found."""
 
     @property
     def source(self) -> ExpectedSource: ...
@@ -74,7 +74,7 @@ def _preceding(known: Mapping[SourceKey, Known], after: Place | None) -> Iterato
 
 
 def assign(candidates: Sequence[Sequence[Place]]) -> list[Place | None]:
-    """Give each line one of its *candidates* that no other one has, to as many as possible."""
+    """Assign to as many lines as possible one of their *candidates*, each at most once."""
     owners: dict[Place, int] = {}
     for line in range(len(candidates)):
         _augment(candidates, owners, line)
@@ -118,7 +118,7 @@ def _move(
 
 @dataclass(slots=True)
 class _Tally:
-    """What is known of one source so far."""
+    """The findings about one source so far."""
 
     source: ExpectedSource
     verdict: SourceVerdict
@@ -134,7 +134,7 @@ class _Tally:
 def settle(
     expected: Expected, found: Sequence[ChainFindings], *, allow_late: Collection[SourceKey]
 ) -> list[SourceVerdict]:
-    """Return a verdict for each source, and one for what belongs to none."""
+    """Return a verdict for each source, and one for lines that belong to none."""
     nobody = SourceVerdict(None)
     tallies = {
         key: _Tally(source, SourceVerdict(key, expected=source.written_end), key in allow_late)

@@ -1,5 +1,5 @@
 """Which hosts and sources the small busy application has, and where their lines are written and
-archived.
+collected.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LogSource:
 
     @property
     def key(self) -> SourceKey:
-        """What the lines say of their origin."""
+        """The origin that the lines name."""
         if self.kind == "plain":
             return SourceKey(self.host, f"files/{self.file}")
         return SourceKey(self.host, f"{self.namespace}/{self.pod}/{self.container}")
@@ -58,7 +58,7 @@ class LogSource:
 
 
 def is_place_of(key: SourceKey, place: str) -> bool:
-    """Tell whether the lines of *key* belong into the archive's file *place*, by its default
+    """Tell whether the lines of *key* belong into the collectors' file *place*, by its default
     paths.
 
     A plain file keeps its own path below ``_files``, and only the end of that is known here.
@@ -109,7 +109,7 @@ def _container(rng: random.Random, host: str) -> LogSource:
 
 
 class SourceFiles:
-    """A live file that is appended to, and what became of the ones before it."""
+    """A live file that is appended to, and its rotated files."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class SourceFiles:
                 self._note([rotation.compress_beside(path)])
 
     def copytruncate(self) -> None:
-        """Copy the live file to ``<name>.1`` and empty it, under the eyes of its readers."""
+        """Copy the live file to ``<name>.1`` and truncate it, while it is read."""
         self._note(rotation.numbered_prepare(self.path, files_max=self._files_max))
         copy = rotation.numbered_name(self.path)
         copy.write_bytes(self.path.read_bytes())

@@ -1,4 +1,4 @@
-"""What the oracle says: numbers that must be 0, and where to look for each that is not."""
+"""The result of the oracle: numbers that must be 0, and locations for those that are not."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.outputs import Location
 
-# Counts are exact; of the places only so many are kept of each kind and source.
+# Counts are exact; of the locations only so many are kept for each kind and source.
 OFFENCES_KEPT_MAX = 100
 EXCERPT_BYTES_MAX = 80
 
 
 class Kind(StrEnum):
-    """What can be wrong with a line."""
+    """The kinds of wrong lines."""
 
     LOST = "lost"
     TWICE = "twice"
@@ -74,7 +74,7 @@ class SourceVerdict:
 
     @property
     def lost(self) -> int:
-        """Expected lines that are nowhere."""
+        """Expected lines that were not found."""
         return self.lost_prefix + self.lost_middle + self.lost_tail
 
     @property
@@ -101,19 +101,19 @@ class Verdict:
     """The result of a run."""
 
     sources: list[SourceVerdict] = field(default_factory=list)
-    damaged: list[LeftOut] = field(default_factory=list)  # archived files that cannot be read
+    damaged: list[LeftOut] = field(default_factory=list)  # collected files that cannot be read
     left_out: list[LeftOut] = field(default_factory=list)  # real files that changed otherwise
     real_files: int = 0  # how many of the sources are files of this machine
     banners: int = 0  # lines that files begin with, all with the same one
 
     @property
     def lines(self) -> int:
-        """How many lines were looked for."""
+        """Number of expected lines."""
         return self._sum("expected")
 
     @property
     def lost(self) -> int:
-        """Expected lines that are nowhere."""
+        """Expected lines that were not found."""
         return self._sum("lost")
 
     @property
@@ -123,12 +123,12 @@ class Verdict:
 
     @property
     def out_of_order(self) -> int:
-        """Lines that stand after later ones of their source, where that is not allowed."""
+        """Lines that are behind later ones of their source, where that is not allowed."""
         return self._sum("out_of_order")
 
     @property
     def late(self) -> int:
-        """Lines that stand after later ones of their source, where that is allowed."""
+        """Lines that are behind later ones of their source, where that is allowed."""
         return self._sum("late")
 
     @property
@@ -138,12 +138,12 @@ class Verdict:
 
     @property
     def invented(self) -> int:
-        """Lines that nobody wrote, or not to the log that they stand in."""
+        """Lines that were not written, or not to this log."""
         return self._sum("invented")
 
     @property
     def is_clean(self) -> bool:
-        """Whether all is well. That something was checked at all is the caller's to ask."""
+        """Whether no line is wrong. The caller checks that there were lines at all."""
         return not self.damaged and all(source.is_clean for source in self.sources)
 
     def summary(self) -> str:
@@ -190,7 +190,7 @@ class Verdict:
 
 
 def excerpt(text: bytes) -> str:
-    """Return the beginning of *text*, harmless on a terminal."""
+    """Return the beginning of *text*, safe for a terminal."""
     shown = ascii(text[:EXCERPT_BYTES_MAX])[1:]
     return shown + ("…" if len(text) > EXCERPT_BYTES_MAX else "")
 

@@ -1,6 +1,6 @@
 """Writes one source as a program and its runtime would: whole lines, torn ones, fragments.
 
-Every attempt is in the ledger before it is made, so a line in an archive was announced.
+Every attempt is in the ledger before it is made, so a line in a collector's file was announced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LogWriter(SourceFiles):
 
     @property
     def has_open_line(self) -> bool:
-        """Whether something was begun and not finished."""
+        """Whether a line was begun and not finished."""
         return bool(self._open)
 
     def write(self, lines: int) -> None:
@@ -150,7 +150,7 @@ class LogWriter(SourceFiles):
         self.reopen()
 
     def close(self) -> None:
-        """Finish what is open and let go of the file; a second time does nothing."""
+        """Finish the open line and close the file; a second call does nothing."""
         if self._descriptor >= 0:
             self.finish()
             self._let_go()

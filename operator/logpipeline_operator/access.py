@@ -1,36 +1,47 @@
-"""How the operator gets at a pipeline's NATS: its Secrets, its server's address, its connection."""
+"""The operator's access to a pipeline's NATS: its Secrets, its server's address, its connection.
+
+A connection stays open between reconciliations, and is made anew if its address or its credentials
+change.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from logpipeline.nats.connection import NatsOptions
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import API_TIMEOUT_S, JetStream, PubAck
 from logpipeline.spec import LogPipeline
-from logpipeline_operator import certificates, live, server_users, volume_claims
-from logpipeline_operator.children import config, names, nats_auth, nats_tls
+from logpipeline_operator import (
+    certificates,
+    child_objects,
+    secret_files,
+    server_users,
+    volume_claims,
+)
+from logpipeline_operator.children import config, credentials, names, nats_tls
 from logpipeline_operator.children.credentials import credential_files
-from logpipeline_operator.cluster.client import Cluster, ClusterError
+from logpipeline_operator.children.model import ManagedServer
+from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.jetstream import credentials
-from logpipeline_operator.jetstream.credentials import SecretProblem
-from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.queue import Key
+from logpipeline_operator.secret_files import SecretProblem
 
 log = logging.getLogger(__name__)
 
-# Kubernetes makes it with the cluster, and nobody makes it anew.
+# Kubernetes makes this namespace with the cluster, and it is never made again.
 CLUSTER_NAMESPACE = "kube-system"
 
 
 class ServerTls(NamedTuple):
-    """The managed server's TLS: what clients trust it by, what its pods say of its certificate,
-    when that ends, in seconds since the epoch, and what was made anew.
+    """The managed server's TLS: the certificates that clients trust, the mark of the server's own
+    (`nats_tls.mark`), when it ends, in seconds since the epoch, and which were made now.
     """
 
     bundle: str = ""
@@ -40,16 +51,13 @@ class ServerTls(NamedTuple):
 
 
 class Login(NamedTuple):
-    """The operator's credentials, by path below their folder; *users*, *table_user* and
-    *callout_user* change with the Secrets that the managed server knows its users from, and are
-    empty without these. So is *tls* where the server speaks none. *put_right* is what others had
-    changed in these Secrets.
+    """The operator's credentials, by path below their folder. *server* has the state of the
+    managed server's Secrets, and *tls* its TLS, empty if it speaks none. *put_right* names what
+    other managers had changed in the Secrets.
     """
 
     files: dict[str, bytes]
-    users: str = ""
-    table_user: str = ""
-    callout_user: str = ""
+    server: ManagedServer = ManagedServer()
     tls: ServerTls = ServerTls()
     put_right: tuple[str, ...] = ()
 
@@ -65,38 +73,46 @@ class Access:
     async def login(
         self, pipeline: LogPipeline, *, may_write: bool, has_callout: bool = False
     ) -> Login:
-        """Return the operator's credentials for the pipeline's NATS; *has_callout* says that a
-        managed server may have one.
+        """Return the operator's credentials for the pipeline's NATS; *has_callout*: a managed
+        server may have a callout.
 
         Raises:
             SecretProblem: a Secret is missing, or lacks a key.
             ClusterError, ClusterAway: it could not be read.
         """
-        wanted = credential_files(pipeline, nats_auth.OPERATOR)
+        wanted = credential_files(pipeline, credentials.OPERATOR)
         if pipeline.spec.nats.servers:
             found = {
                 name: await self.cluster.get(kind("Secret"), pipeline.namespace, name)
                 for name in sorted({file.owner for file in wanted})
             }
-            return Login(credentials.contents(wanted, found))
+            return Login(secret_files.contents(wanted, found))
         roles = await server_users.of_roles(self.cluster, pipeline, may_write=may_write)
         table = callout = server_users.Kept(None)
         if has_callout:
             callout = await server_users.of_callout(self.cluster, pipeline, may_write=may_write)
         if pipeline.spec.table.enabled:
             table = await server_users.of_table(self.cluster, pipeline, may_write=may_write)
-        held = {nats_auth.name(pipeline): roles.secret}
+        held = {names.nats_auth(pipeline): roles.secret}
         tls = ServerTls()
         if nats_tls.is_on(pipeline):
             tls = await self._server_tls(pipeline, may_write=may_write)
-            bundle = {nats_tls.CA_FILE: credentials.encoded(tls.bundle.encode())}
+            bundle = {nats_tls.CA_FILE: secret_files.encoded(tls.bundle.encode())}
             held[names.nats_ca(pipeline)] = {"data": bundle}
-        files = credentials.contents(wanted, held, is_ours=True)
+        files = secret_files.contents(wanted, held, is_ours=True)
         put_right = tuple(each.put_right for each in (roles, table, callout) if each.put_right)
-        return Login(files, roles.hash, table.hash, callout.hash, tls, put_right)
+        server = ManagedServer(
+            users=roles.hash,
+            table_user=table.hash,
+            callout_user=callout.hash,
+            ca=tls.bundle,
+            certificate=tls.mark,
+        )
+        return Login(files, server, tls, put_right)
 
     async def decided(self, pipeline: LogPipeline) -> LogPipeline:
-        """Return *pipeline* with what it leaves open about TLS decided by how its server began.
+        """Return *pipeline* with TLS of the managed server decided: if the resource leaves it open,
+        it stays as it was when the server was made.
 
         Raises:
             ClusterError, ClusterAway: it could not be read.
@@ -106,14 +122,14 @@ class Access:
             return pipeline
         name = names.nats(pipeline)
         server = await self.cluster.get(kind("StatefulSet"), pipeline.namespace, name)
-        made = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
+        made = await child_objects.claims(self.cluster, Key(pipeline.namespace, pipeline.name))
         return nats_tls.decided(pipeline, began_with_tls=volume_claims.began_with_tls(server, made))
 
     async def connect(self, key: Key, pipeline: LogPipeline, files: dict[str, bytes]) -> JetStream:
         """Return the pipeline's JetStream.
 
         Raises:
-            ConnectFailed: there is no connection; the message says why.
+            ConnectFailed: the server does not answer, or refuses; the message has the cause.
         """
 
         def options(folder: Path) -> NatsOptions:
@@ -122,14 +138,14 @@ class Access:
         return await self.links.get(key, files, config.servers(pipeline), options)
 
     async def installation(self) -> str:
-        """Return what tells this cluster from others that use the same NATS; empty where the
-        operator may not know.
+        """Return the id of this cluster among those that use the same NATS; empty if the operator
+        may not read it.
         """
         if self._installation is None:
             try:
                 there = await self.cluster.get(kind("Namespace"), None, CLUSTER_NAMESPACE)
             except ClusterError as error:
-                if error.status != 403:
+                if error.status != HTTPStatus.FORBIDDEN:
                     raise
                 there = None
             self._installation = str(there["metadata"]["uid"]) if there else ""
@@ -151,11 +167,11 @@ class Access:
         await self.links.close()
 
     async def _server_tls(self, pipeline: LogPipeline, *, may_write: bool) -> ServerTls:
-        """Return the managed server's TLS, after what is due of it was made anew."""
+        """Return the managed server's TLS, after its due certificates were renewed."""
         name, now = names.nats_tls(pipeline), datetime.now(UTC)
         there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
         if there is None and not may_write:
-            raise SecretProblem(f"the Secret {name} does not exist; {credentials.MADE_BY_US}")
+            raise SecretProblem(f"the Secret {name} does not exist; {secret_files.MADE_BY_US}")
         if there is not None and not server_users.is_ours(there):
             raise SecretProblem(
                 f"the Secret {name} is not the operator's; delete or rename it: the operator makes "
@@ -165,11 +181,11 @@ class Access:
         kept = certificates.upkeep(found, nats_tls.server_names(pipeline), now)
         if not kept.why or not may_write:
             return _tls_of(found, made="")
-        data = {file: credentials.encoded(content) for file, content in kept.files.items()}
+        data = {file: secret_files.encoded(content) for file, content in kept.files.items()}
         if there is None:
             await self.cluster.create(nats_tls.secret(pipeline, data))
         else:
-            # Refused where it has changed since: the next look decides again.
+            # Refused if it has changed since it was read: the next reconciliation decides again.
             await server_users.change(self.cluster, there, {"data": data})
         log.info(
             "certificates of a server were made",
@@ -186,3 +202,107 @@ def _tls_of(files: dict[str, bytes], *, made: str) -> ServerTls:
         ends=ends.timestamp() if ends else None,
         made=made,
     )
+
+
+# A server that does not answer makes one reconciliation slow, and there are only so many workers.
+CONNECT_WAIT_S = 5.0
+
+
+class FencedJetStream(JetStream):
+    """Checks the *fence* before each request of the API and each message."""
+
+    def __init__(self, connection: Connection, fence: Fence) -> None:
+        super().__init__(connection)
+        self._fence = fence
+
+    async def call(
+        self, request: str, body: dict[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S
+    ) -> Any:
+        """Return the answer, as `JetStream.call` does.
+
+        Raises:
+            ClusterAway: this operator may not lead any more.
+        """
+        self._fence.check()
+        return await super().call(request, body, timeout_s=timeout_s)
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: dict[str, str] | None = None,
+        *,
+        timeout_s: float = API_TIMEOUT_S,
+    ) -> PubAck:
+        """Store a message, as `JetStream.publish` does.
+
+        Raises:
+            ClusterAway: this operator may not lead any more.
+        """
+        self._fence.check()
+        return await super().publish(subject, payload, headers, timeout_s=timeout_s)
+
+
+@dataclass(slots=True)
+class _Link:
+    fingerprint: str
+    connection: Connection
+
+
+@dataclass(slots=True)
+class Links:
+    """The connections; credentials lie below *folder*, and requests pass the *fence*."""
+
+    folder: Path
+    fence: Fence
+    _links: dict[Key, _Link] = field(default_factory=dict)
+
+    async def get(
+        self,
+        key: Key,
+        files: Mapping[str, bytes],
+        servers: tuple[str, ...],
+        options: Callable[[Path], NatsOptions],
+    ) -> JetStream:
+        """Return the pipeline's JetStream over an open connection.
+
+        *options* returns how to connect, given the folder of the credentials.
+
+        Raises:
+            ConnectFailed: the server does not answer, or refuses; the message has the cause.
+        """
+        fingerprint = secret_files.fingerprint(files, *servers)
+        link = self._links.get(key)
+        if link is not None and link.fingerprint != fingerprint:
+            await self.drop(key)
+            link = None
+        if link is not None and link.connection.is_connected:
+            return FencedJetStream(link.connection, self.fence)
+        if link is not None:
+            # The connection retries by itself. A new attempt finds the cause for this one.
+            await self.drop(key)
+        folder = self._folder(key)
+        secret_files.write(files, folder)
+        connection = Connection(options(folder).named("logpipeline operator"))
+        await connection.start(patience_s=CONNECT_WAIT_S)
+        self._links[key] = _Link(fingerprint, connection)
+        return FencedJetStream(connection, self.fence)
+
+    def known(self) -> list[Key]:
+        """Return the pipelines that have a connection."""
+        return list(self._links)
+
+    async def drop(self, key: Key) -> None:
+        """End the pipeline's connection, and forget its credentials."""
+        link = self._links.pop(key, None)
+        if link is not None:
+            await link.connection.close()
+        shutil.rmtree(self._folder(key), ignore_errors=True)
+
+    async def close(self) -> None:
+        """End all connections."""
+        for key in list(self._links):
+            await self.drop(key)
+
+    def _folder(self, key: Key) -> Path:
+        return self.folder / f"{key.namespace}_{key.name}"

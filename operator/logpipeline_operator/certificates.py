@@ -1,8 +1,9 @@
-"""The managed server's certificate and the authority that signed it: when each is made anew, and
-in which order, so that at any moment both sides of a connection trust each other.
+"""The managed server's certificate and the authority that signed it: when each is renewed, and in
+which order, so that at any moment both sides of a connection trust each other.
 
-All is decided from what the Secret holds and from the time. A new authority is trusted for OVERLAP
-before it signs anything, and the former one for OVERLAP after the last certificate of its own.
+Everything is decided from the Secret's files and from the time. A new authority is trusted for
+OVERLAP before it signs anything, and the former one for OVERLAP after its last certificate was
+replaced.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from logpipeline_operator.children.nats_tls import (
 
 AUTHORITY_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=365)
-# Renewed after this part of its life: an operator may be away for the rest of it.
+# A certificate is renewed after this part of its life: the operator may be down for the rest of it.
 RENEW_AFTER = 2 / 3
-# So long pods may take to see a ConfigMap that has changed, and servers to restart.
+# Pods may take this long to see a changed ConfigMap, and servers to restart.
 OVERLAP = timedelta(days=1)
-# Clocks of nodes differ.
+# Certificates begin earlier by this much: clocks of nodes differ.
 BACKDATED = timedelta(hours=1)
 PRINT_CHARS = 16
 
@@ -41,8 +42,8 @@ _UNREADABLE = (ValueError, TypeError, KeyError, InvalidSignature, UnsupportedAlg
 
 
 class Upkeep(NamedTuple):
-    """The *files* as they are to be, and why they differ from what was there; an empty text where
-    they do not.
+    """The *files* as they should be, and why they differ from the former ones; empty if they do
+    not.
     """
 
     files: dict[str, bytes]
@@ -51,7 +52,7 @@ class Upkeep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Authority:
-    """Who is *trusted*; the first one signs, with *key*."""
+    """The authority's *trusted* certificates; the first one signs, with *key*."""
 
     key: ec.EllipticCurvePrivateKey
     trusted: tuple[x509.Certificate, ...]
@@ -63,7 +64,7 @@ class _Authority:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """The server's certificate, its key, and which of the trusted ones signed it."""
+    """The server's certificate, its key, and the trusted certificate that signed it."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -71,8 +72,8 @@ class _Server:
 
 
 def upkeep(files: Mapping[str, bytes], names: Sequence[str], now: datetime) -> Upkeep:
-    """Return what is to become of *files*, for a server that is called by *names*. What cannot be
-    read, or does not fit together, is made anew, and nothing else is.
+    """Return *files* with what is due renewed, for a server with these *names*. Files that cannot
+    be read, or do not fit together, are made again.
     """
     authority, server = _authority(files), None
     reasons: list[str] = []
@@ -98,7 +99,7 @@ def upkeep(files: Mapping[str, bytes], names: Sequence[str], now: datetime) -> U
 
 
 def mark_of(files: Mapping[str, bytes]) -> str:
-    """Return what the pods of a server with these *files* say of it; empty where they cannot be
+    """Return the mark (`nats_tls.mark`) of a server with these *files*; empty if they cannot be
     used.
     """
     held = _held(files)
@@ -110,7 +111,7 @@ def mark_of(files: Mapping[str, bytes]) -> str:
 
 
 def ends(files: Mapping[str, bytes]) -> datetime | None:
-    """Return when the first of the certificates in use ends; None where they cannot be used."""
+    """Return when the first of the certificates in use ends; None if they cannot be used."""
     held = _held(files)
     if held is None:
         return None
@@ -128,7 +129,7 @@ def _why_new(
     if _names(server.certificate) != set(names):
         return "the server has other names"
     if now - authority.signing.not_valid_before_utc < OVERLAP:
-        # Not everybody trusts the new authority yet.
+        # Some clients may not trust the new authority yet.
         return ""
     if server.issuer != authority.signing:
         return "it is of the former certificate authority"
@@ -145,7 +146,7 @@ def _is_due(certificate: x509.Certificate, now: datetime) -> bool:
 
 
 def _authority(files: Mapping[str, bytes]) -> _Authority | None:
-    """Return the authority in *files*; None where it cannot sign."""
+    """Return the authority in *files*; None if it cannot sign."""
     try:
         trusted = tuple(x509.load_pem_x509_certificates(files[CA_FILE]))
         key = _key(files[CA_KEY_FILE])
@@ -155,15 +156,15 @@ def _authority(files: Mapping[str, bytes]) -> _Authority | None:
 
 
 def _held(files: Mapping[str, bytes]) -> tuple[_Authority, _Server] | None:
-    """Return what is in *files*; None where one of both cannot be used."""
+    """Return authority and server in *files*; None if one of both cannot be used."""
     authority = _authority(files)
     server = _server(files, authority) if authority is not None else None
     return (authority, server) if authority is not None and server is not None else None
 
 
 def _server(files: Mapping[str, bytes], authority: _Authority) -> _Server | None:
-    """Return the server's certificate in *files*; None where nobody trusts it, or where its key is
-    another one's.
+    """Return the server's certificate in *files*; None if it is not trusted, or if its key belongs
+    to another certificate.
     """
     try:
         certificate = x509.load_pem_x509_certificate(files[CERTIFICATE_FILE])
@@ -187,7 +188,7 @@ def _is_of(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
 def _key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise TypeError("the key is of another kind than those that are made here")
+        raise TypeError("the key is of another kind than the keys that the operator makes")
     return key
 
 
@@ -205,7 +206,7 @@ def _names(certificate: x509.Certificate) -> set[str]:
 
 def _new_authority(now: datetime, beside: x509.Certificate | None = None) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
-    # Chains are found by these names: the new one must not be called as the former one is.
+    # Certificate chains are found by these names, so the new one must differ from the former one.
     subject = _name(f"logpipeline CA {secrets.token_hex(4)}")
     made = (
         _begun(subject, subject, key, now, AUTHORITY_LIFE)

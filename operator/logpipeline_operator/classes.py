@@ -1,15 +1,16 @@
-"""What of a pipeline is carried out: all of it where its class allows that, else what was allowed
-last.
+"""Applies a pipeline's class to it: if the class allows all of it, all of it is carried out, else
+the last version that was allowed.
 
-What was allowed is kept in a ControllerRevision: Kubernetes changes no such object, and its usual
-roles let nobody but controllers make one. A place that a writer of LogPipelines can write, such as
-an annotation, would let him say himself what he was allowed.
+The allowed version is kept in a ControllerRevision: its data cannot be changed, and the usual roles
+of Kubernetes let only controllers make one. In a place that users of LogPipelines can write, such
+as an annotation, they could allow themselves anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 
 from logpipeline.spec import LogPipeline, SpecError, dump, parse
 from logpipeline.spec.api import ADOPT_ANNOTATION, CLASS_KIND, PIPELINE_LABEL
@@ -20,50 +21,49 @@ from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.objects import is_owned_by
 from logpipeline_operator.status import Finding, errors
-
-CONFLICT = 409
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What is carried out, None for nothing, and why it is not what the resource says."""
+class Allowed:
+    """The pipeline to carry out, None for nothing; *finding*: why it is not the resource's."""
 
     pipeline: LogPipeline | None
     finding: Finding | None = None
 
 
-async def judge(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Judgement:
-    """Return what of *pipeline* is carried out, and remember it.
+async def allowed(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Allowed:
+    """Return what of *pipeline* its class allows, and keep it as the last allowed version.
 
     Raises:
-        ClusterError, ClusterAway: its class, or what was allowed last, could not be read.
+        ClusterError, ClusterAway: the class, or the last allowed version, could not be read.
     """
     kept = await _kept(cluster, pipeline)
     try:
         of = await _class(cluster, class_name(pipeline))
     except SpecError as error:
-        return Judgement(_recalled(pipeline, kept), errors.of_class(class_name(pipeline), error))
+        return Allowed(_recalled(pipeline, kept), errors.of_class(class_name(pipeline), error))
     if of is None:
-        return Judgement(_recalled(pipeline, kept), errors.of_class(class_name(pipeline), None))
+        return Allowed(_recalled(pipeline, kept), errors.of_class(class_name(pipeline), None))
     refused = [str(refusal) for refusal in refusals(pipeline, of)]
     if not kept and await _would_narrow(cluster, pipeline, of):
         refused.append(
-            "spec.shippers.podNamespaces: the shippers that run read the pods of all namespaces, "
-            f"and LogPipelineClass {of.name} allows {of.spec.pod_namespaces}: say in the pipeline "
-            "which ones they are to read from now on, such as Own for those of its own namespace"
+            "spec.shippers.podNamespaces: the running shippers read the pods of all namespaces, "
+            f"and LogPipelineClass {of.name} allows {of.spec.pod_namespaces}: set it to what they "
+            "are to read from now on, such as Own for the pipeline's own namespace"
         )
     if refused:
         finding = errors.of_refused_choices(refused[:REFUSALS_MAX])
-        return Judgement(_recalled(pipeline, kept), finding)
-    allowed = _filled_in(pipeline, of)
+        return Allowed(_recalled(pipeline, kept), finding)
+    filled_in = _filled_in(pipeline, of)
     if may_write:
-        await _keep(cluster, allowed, kept)
-    return Judgement(allowed)
+        await _keep(cluster, filled_in, kept)
+    return Allowed(filled_in)
 
 
 def _filled_in(pipeline: LogPipeline, of: LogPipelineClass) -> LogPipeline:
-    """Return *pipeline* with what it leaves to its class."""
+    """Return *pipeline* with the values that it leaves to its class."""
     shippers = pipeline.spec.shippers
     width = shippers.pod_namespaces or of.spec.pod_namespaces
     selector = None
@@ -82,8 +82,8 @@ async def _class(cluster: Cluster, name: str) -> LogPipelineClass | None:
 
 
 async def _would_narrow(cluster: Cluster, pipeline: LogPipeline, of: LogPipelineClass) -> bool:
-    """Return whether shippers of a version that knew no classes would stop reading what they read,
-    without a word of whoever wrote the pipeline.
+    """Return whether shippers that were made before there were classes would stop reading some
+    pods, though the resource did not change.
     """
     shippers = pipeline.spec.shippers
     is_said = shippers.pod_namespaces is not None or not shippers.container_logs
@@ -95,7 +95,7 @@ async def _would_narrow(cluster: Cluster, pipeline: LogPipeline, of: LogPipeline
 
 
 async def _kept(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
-    """Return what was allowed, the newest last."""
+    """Return the allowed versions, the newest last."""
     selector = f"{PIPELINE_LABEL}={pipeline.name}"
     found, _ = await cluster.list(kind("ControllerRevision"), pipeline.namespace, selector)
     ours = [each for each in found if _is_owned(each, pipeline)]
@@ -103,7 +103,7 @@ async def _kept(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
 
 
 def _recalled(pipeline: LogPipeline, kept: Sequence[Manifest]) -> LogPipeline | None:
-    """Return *pipeline* as it was last allowed."""
+    """Return *pipeline* as it was allowed last."""
     if not kept:
         return None
     given = {name: text for name, text in pipeline.annotations.items() if name != ADOPT_ANNOTATION}
@@ -111,12 +111,12 @@ def _recalled(pipeline: LogPipeline, kept: Sequence[Manifest]) -> LogPipeline | 
     try:
         return parse(resource)
     except SpecError:
-        # Of a version that took what this one does not.
+        # It was allowed by a version of the operator with other rules.
         return None
 
 
 async def _keep(cluster: Cluster, allowed: LogPipeline, kept: Sequence[Manifest]) -> None:
-    """Keep the newest, which is written before the former ones go."""
+    """Keep *allowed* as the newest version; it is written before the others are deleted."""
     data = {"spec": dump(allowed)["spec"]}
     former = list(kept)
     if kept and kept[-1]["data"] == data:
@@ -126,9 +126,10 @@ async def _keep(cluster: Cluster, allowed: LogPipeline, kept: Sequence[Manifest]
         try:
             await cluster.create(_revision(allowed, number, data))
         except ClusterError as error:
-            if error.status != CONFLICT:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
-            # Of a pipeline of the same name that is just going: the next look finds the name free.
+            # A pipeline of the same name is being deleted: the next reconciliation finds the name
+            # free.
             return
     for each in former:
         metadata = each["metadata"]
@@ -151,5 +152,4 @@ def _revision(pipeline: LogPipeline, number: int, data: Manifest) -> Manifest:
 
 
 def _is_owned(there: Manifest, pipeline: LogPipeline) -> bool:
-    owners = there["metadata"].get("ownerReferences") or []
-    return any(owner.get("controller") and owner.get("uid") == pipeline.uid for owner in owners)
+    return is_owned_by(there, pipeline.uid, as_controller=True)

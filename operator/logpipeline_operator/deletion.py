@@ -1,6 +1,6 @@
-"""The end of a pipeline: what Kubernetes' own garbage collection does not remove.
+"""Deletion of a pipeline: removes what Kubernetes' garbage collection does not.
 
-It must never keep an object, and with it a namespace, from going away: what cannot be cleaned up
+It must never keep an object, and with it a namespace, from being deleted. What cannot be removed
 within a limit is named in an event and left.
 """
 
@@ -17,31 +17,31 @@ from logpipeline.spec.api import GROUP
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, NotFound
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.jetstream.credentials import SecretProblem
-from logpipeline_operator.membership import seconds_of
+from logpipeline_operator.cluster.objects import seconds_of
+from logpipeline_operator.secret_files import SecretProblem
 
 log = logging.getLogger(__name__)
 
 FINALIZER = f"{GROUP}/cleanup"
-# NATS may be gone for good, and often is, when a whole namespace goes.
-PATIENCE_S = 60.0
+# NATS may never come back: when a namespace is deleted, it often goes first.
+CLEANUP_S_MAX = 60.0
 RETRY_S = 3.0
 
 Remove = Callable[[], Awaitable[list[str]]]
 
 
 def needs_finalizer(pipeline: LogPipeline) -> bool:
-    """Return whether there is something to do when *pipeline* is deleted."""
+    """Return whether anything must be removed when *pipeline* is deleted."""
     return pipeline.spec.deletion_policy == "Delete"
 
 
 def has_finalizer(resource: Manifest) -> bool:
-    """Return whether the object waits for us when it is deleted."""
+    """Return whether the object waits for the operator when it is deleted."""
     return FINALIZER in (resource["metadata"].get("finalizers") or [])
 
 
 async def keep_finalizer(cluster: Cluster, resource: Manifest, pipeline: LogPipeline) -> Manifest:
-    """Have the object wait for us when it is deleted, or no longer, and return it."""
+    """Set or remove the operator's finalizer, as *pipeline* needs it, and return the object."""
     others = [name for name in resource["metadata"].get("finalizers") or [] if name != FINALIZER]
     wanted = needs_finalizer(pipeline)
     if wanted == has_finalizer(resource):
@@ -57,11 +57,11 @@ async def finish(
     *,
     now: float,
 ) -> tuple[float | None, str]:
-    """Clean up after an object that is being deleted; return after how many seconds to try again
-    (None: it is done), and what was done or left.
+    """Clean up for an object that is being deleted; return after how many seconds to try again
+    (None: it is done), and what was removed or left.
 
-    *remove* deletes what JetStream has of it, and returns the names; *now* is in seconds since the
-    epoch.
+    *remove* deletes what JetStream has of the pipeline, and returns the names; *now* is in seconds
+    since the epoch.
     """
     note = ""
     if pipeline is not None and has_finalizer(resource) and needs_finalizer(pipeline):
@@ -72,10 +72,10 @@ async def finish(
             ConnectFailed, SecretProblem, NotSent, OutcomeUnknown, ApiError, Conflict,
         ) as error:  # fmt: skip
             since = seconds_of(resource["metadata"]["deletionTimestamp"])
-            if now - since < PATIENCE_S:
+            if now - since < CLEANUP_S_MAX:
                 return RETRY_S, ""
-            note = f"what JetStream has of it could not be deleted, and stays: {error}"
-            log.warning("streams stay", extra={"why": str(error)})
+            note = f"its streams could not be deleted, and stay in JetStream: {error}"
+            log.warning("streams could not be deleted, and stay", extra={"why": str(error)})
     if has_finalizer(resource):
         left = [name for name in resource["metadata"]["finalizers"] if name != FINALIZER]
         try:
@@ -90,7 +90,7 @@ async def _set_finalizers(cluster: Cluster, resource: Manifest, finalizers: list
     change = {
         "metadata": {
             "finalizers": finalizers or None,
-            # Somebody else's finalizer, added meanwhile, must not get lost.
+            # A finalizer that another program adds meanwhile must not get lost.
             "resourceVersion": metadata["resourceVersion"],
         }
     }

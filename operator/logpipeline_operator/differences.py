@@ -1,5 +1,5 @@
-"""What has to be done with a pipeline's children: decided from manifests alone, so that an idle
-pipeline causes no request that writes.
+"""Decides the changes to a pipeline's children by comparing manifests, so that a pipeline without
+changes causes no write.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from typing import Any
 
 from logpipeline.spec.api import GROUP, PIPELINE_LABEL
 from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
-from logpipeline_operator.intrusions import Intrusion, intrusions, managers
+from logpipeline_operator.cluster.objects import (
+    annotations_of,
+    has_controller,
+    is_ending,
+    is_owned_by,
+    labels_of,
+)
+from logpipeline_operator.foreign_fields import ForeignField, foreign_fields, managers
 from logpipeline_operator.queue import Key
 
 Place = tuple[str, str]
 
-# A field that we set once and no longer want is still there: only this tells.
+# The hash of the manifest as it was applied last. It shows that a field is no longer wanted, which
+# the object still has.
 APPLIED_ANNOTATION = f"{GROUP}/applied"
-# Fields that tell items of a list apart, where Kubernetes or an admission may add more items.
+# Fields that identify the items of a list, to which Kubernetes or admission may add more items.
 _ITEM_KEYS = ("name", "mountPath", "containerPort", "port", "type", "key")
 # Kubernetes refuses to change anything else of a StatefulSet's specification.
 _MUTABLE = {
@@ -34,10 +42,10 @@ _MUTABLE = {
 }
 DRIFT_PATHS_MAX = 8
 
-# As pods name their account, and as operators for Spark do.
+# The fields that name an account in pods and in SparkApplications.
 _KEYS = ("serviceAccountName", "serviceAccount")
 
-# Put right so often within the time, a field is left as it is for a while, and then tried again.
+# A field that was corrected this often within the time is left as it is for a while.
 CORRECTIONS_MAX = 5
 WITHIN_S = 600.0
 LEFT_FOR_S = 3600.0
@@ -47,24 +55,24 @@ Field = tuple[Key, str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A child to be applied; *drift* names what somebody else had changed in it, *intrusions* what
-    somebody else added that changes its meaning, and *managers* who, by the paths of the drift.
+    """A child to be applied. *drift* has the paths of fields that other managers changed, and
+    *managers* their names by these paths; *foreign_fields* are those that others added.
     """
 
     manifest: Manifest
     is_new: bool = False
     drift: tuple[str, ...] = ()
-    intrusions: tuple[Intrusion, ...] = ()
+    foreign_fields: tuple[ForeignField, ...] = ()
     managers: Mapping[str, str] = field(default_factory=dict)
-    # Nothing of ours has changed: only others' changes are put right.
+    # The manifest is unchanged: only changes of other managers are corrected.
     is_as_applied: bool = False
-    # Its pods go on while it is made anew with what cannot be changed in place.
+    # It must be deleted and made again, since a field cannot be changed; its pods stay.
     replaces_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """All that is to be done; *foreign* children belong to somebody else and are left alone."""
+    """All changes; *foreign* children belong to other owners and are left alone."""
 
     apply: tuple[Wanted, ...] = ()
     delete: tuple[Manifest, ...] = ()
@@ -72,12 +80,12 @@ class Changes:
 
 
 def place(manifest: Mapping[str, Any]) -> Place:
-    """Return what tells a child from its siblings: its kind and name."""
+    """Return the key of a child among its siblings: its kind and name."""
     return str(manifest["kind"]), str(manifest["metadata"]["name"])
 
 
 def title(manifest: Mapping[str, Any]) -> str:
-    """Return how messages call a child."""
+    """Return the name of a child in messages."""
     return "{} {}".format(*place(manifest))
 
 
@@ -89,7 +97,7 @@ def changes(
     pipeline: str,
     may_adopt: bool,
 ) -> Changes:
-    """Return what makes the *live* children of *pipeline*, and their namesakes, as *desired*."""
+    """Return the changes that make the *live* children of *pipeline* as *desired*."""
     found = {place(manifest): manifest for manifest in live}
     apply: list[Wanted] = []
     foreign: list[str] = []
@@ -104,17 +112,16 @@ def changes(
     unwanted = [
         there
         for there in found.values()
-        if _is_ours(there, owner_uid, pipeline, may_adopt=False)
-        and "deletionTimestamp" not in there["metadata"]
+        if _is_ours(there, owner_uid, pipeline, may_adopt=False) and not is_ending(there)
     ]
     return Changes(apply=tuple(apply), delete=tuple(unwanted), foreign=tuple(foreign))
 
 
-def words_of(wanted: Wanted) -> list[str]:
-    """Return what others did to a child: each field, who did it, and why that matters."""
+def corrections_of(wanted: Wanted) -> list[str]:
+    """Return each field of a child that others changed, with its manager and why it matters."""
     said = {
         each.path: f"{each.path}, set by {each.manager}: it changes {each.why}"
-        for each in wanted.intrusions
+        for each in wanted.foreign_fields
     }
     for path in wanted.drift:
         manager = wanted.managers.get(path)
@@ -132,8 +139,8 @@ def stamped(manifest: Manifest) -> Manifest:
 
 
 def differing(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of what *wanted* says and *there* does not; of more in *there* that matters,
-    `intrusions` knows.
+    """Yield the paths of fields of *wanted* that *there* lacks or has otherwise. Further fields of
+    *there* are compared by `foreign_fields`.
     """
     if isinstance(wanted, Mapping):
         if not isinstance(there, Mapping):
@@ -174,10 +181,9 @@ def _item_key(items: list[Any]) -> str | None:
 def _change(manifest: Manifest, there: Manifest | None) -> Wanted | None:
     if there is None:
         return Wanted(manifest=stamped(manifest), is_new=True)
-    annotations = there["metadata"].get("annotations") or {}
-    is_as_applied = annotations.get(APPLIED_ANNOTATION) == _hash(manifest)
+    is_as_applied = annotations_of(there).get(APPLIED_ANNOTATION) == _hash(manifest)
     paths = tuple(_limited(differing(manifest, there)))
-    added = intrusions(manifest, there)
+    added = foreign_fields(manifest, there)
     if is_as_applied and not paths and not added:
         return None
     replaces = ""
@@ -187,7 +193,7 @@ def _change(manifest: Manifest, there: Manifest | None) -> Wanted | None:
     return Wanted(
         manifest=stamped(manifest),
         drift=drift,
-        intrusions=added,
+        foreign_fields=added,
         managers=managers(there, drift),
         is_as_applied=is_as_applied,
         replaces_uid=replaces,
@@ -207,14 +213,13 @@ def _is_immutable(kind: str, paths: Iterable[str]) -> bool:
 
 
 def _is_ours(there: Manifest, owner_uid: str, pipeline: str, *, may_adopt: bool) -> bool:
-    owners = there["metadata"].get("ownerReferences") or []
-    if any(owner.get("uid") == owner_uid for owner in owners):
+    if is_owned_by(there, owner_uid):
         return True
-    if any(owner.get("controller") for owner in owners):
+    if has_controller(there):
         return False
-    labels = there["metadata"].get("labels") or {}
-    # What an earlier pipeline of the name left behind on purpose (--cascade=orphan).
-    is_left = labels.get(MANAGED_BY_LABEL) == MANAGED_BY and labels.get(PIPELINE_LABEL) == pipeline
+    given = labels_of(there)
+    # An earlier pipeline of the same name left it behind on purpose (--cascade=orphan).
+    is_left = given.get(MANAGED_BY_LABEL) == MANAGED_BY and given.get(PIPELINE_LABEL) == pipeline
     return is_left or may_adopt
 
 
@@ -231,8 +236,8 @@ def _hash(manifest: Manifest) -> str:
 
 
 def without_strangers(changes: Changes, foreign: Sequence[str]) -> Changes:
-    """Return *changes* without what would run as, or give rights to, an account that is to be made
-    for the pipeline, and is there as somebody else's. *foreign* names such children.
+    """Return *changes* without children that would run as, or give rights to, a foreign account:
+    one with a name that the pipeline's own should have. *foreign* names all foreign children.
     """
     strangers = {name.partition(" ")[2] for name in foreign if name.startswith("ServiceAccount ")}
     kept = [each for each in changes.apply if not strangers & set(_accounts(each.manifest))]
@@ -240,13 +245,13 @@ def without_strangers(changes: Changes, foreign: Sequence[str]) -> Changes:
 
 
 def _accounts(manifest: Manifest) -> Iterator[str]:
-    """Yield the accounts that *manifest* gives rights to, or has pods run as."""
+    """Yield the accounts that *manifest* gives rights to, or that its pods run as."""
     yield from (str(subject["name"]) for subject in manifest.get("subjects") or ())
     yield from _named(manifest)
 
 
 def _named(value: Any) -> Iterator[str]:
-    """Yield the accounts that a template of pods names, wherever in *value* it stands."""
+    """Yield the accounts that templates of pods name, anywhere in *value*."""
     if isinstance(value, Mapping):
         yield from (str(name) for key, name in value.items() if key in _KEYS)
         value = list(value.values())
@@ -256,7 +261,7 @@ def _named(value: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
+class FieldConflict:
     """A field of a child that *manager* sets again and again."""
 
     child: str
@@ -265,24 +270,24 @@ class Contest:
 
 
 @dataclass(slots=True)
-class Contests:
-    """The fields that were put right lately; *clock* is monotonic, in seconds."""
+class FieldConflicts:
+    """The fields that were corrected lately; *clock* is monotonic, in seconds."""
 
     clock: Callable[[], float] = time.monotonic
     _corrected: dict[Field, list[float]] = field(default_factory=dict)
 
-    def settle(self, key: Key, changes: Changes) -> tuple[Changes, list[Contest]]:
-        """Return *changes* to the children of the pipeline *key* without what is only put right in
-        vain, and what that is. All that is left counts as put right now.
+    def settle(self, key: Key, changes: Changes) -> tuple[Changes, list[FieldConflict]]:
+        """Return *changes* to the children of the pipeline *key* without the fields that another
+        manager sets again and again, and these fields. The others count as corrected now.
         """
         self._forget_old()
         apply: list[Wanted] = []
-        contests: list[Contest] = []
+        contests: list[FieldConflict] = []
         for wanted in changes.apply:
             paths = _managers(wanted)
             lost = [path for path in paths if self._is_lost((key, *place(wanted.manifest), path))]
             contests += [
-                Contest(child=title(wanted.manifest), path=path, manager=paths[path])
+                FieldConflict(child=title(wanted.manifest), path=path, manager=paths[path])
                 for path in lost
             ]
             kept = _without(wanted, set(lost))
@@ -310,7 +315,8 @@ class Contests:
         for each, times in list(self._corrected.items()):
             is_full = len(times) >= CORRECTIONS_MAX
             recent = [at for at in times if now - at < (LEFT_FOR_S if is_full else WITHIN_S)]
-            # A full list counts as a whole: else one would be tried again as each grows old.
+            # A full list expires as a whole: else the field would be corrected again as each entry
+            # expires.
             if is_full and len(recent) < len(times):
                 recent = []
             if recent:
@@ -320,20 +326,20 @@ class Contests:
 
 
 def _managers(wanted: Wanted) -> dict[str, str]:
-    """Return who set what is put right; what we change ourselves is no contest."""
+    """Return the managers of the fields to correct, by path; own changes are not among them."""
     if not wanted.is_as_applied:
-        return {each.path: each.manager for each in wanted.intrusions}
+        return {each.path: each.manager for each in wanted.foreign_fields}
     drift = {path: wanted.managers.get(path, "another manager") for path in wanted.drift}
-    return drift | {each.path: each.manager for each in wanted.intrusions}
+    return drift | {each.path: each.manager for each in wanted.foreign_fields}
 
 
 def _without(wanted: Wanted, lost: set[str]) -> Wanted | None:
-    """Return *wanted* without the paths that are *lost*; None where nothing is left to do."""
+    """Return *wanted* without the paths *lost*; None if nothing is left to do."""
     if not lost:
         return wanted
     kept = replace(
         wanted,
         drift=tuple(path for path in wanted.drift if path not in lost),
-        intrusions=tuple(each for each in wanted.intrusions if each.path not in lost),
+        foreign_fields=tuple(each for each in wanted.foreign_fields if each.path not in lost),
     )
-    return kept if kept.drift or kept.intrusions or not wanted.is_as_applied else None
+    return kept if kept.drift or kept.foreign_fields or not wanted.is_as_applied else None

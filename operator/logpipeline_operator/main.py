@@ -1,4 +1,6 @@
-"""The operator's process: wait for the Lease, watch, look after what changed, and be probed."""
+"""The operator's process: it waits for the Lease, watches, reconciles what changed, and answers
+probes.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key, Queue
 from logpipeline_operator.reconcile import Reconciler
 from logpipeline_operator.settings import Settings, read
-from logpipeline_operator.watching import watch
+from logpipeline_operator.watches import watch
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-# So many rounds without a list of pipelines, and the process is started anew by its probe.
+# After so many missed rounds over all pipelines the liveness probe restarts the process.
 MISSED_ROUNDS_MAX = 4
 CODE_LOST_LEASE = 3
 
@@ -44,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM, or until another operator leads; return the process's exit code."""
     settings = read(sys.argv[1:] if arguments is None else arguments)
     if settings.kubeconfig:
-        # kopf finds it there.
+        # kopf reads it there.
         os.environ["KUBECONFIG"] = settings.kubeconfig
     logs.setup("operator", format="text" if sys.stderr.isatty() else "json")
-    # kopf tells of each event that a handler took.
+    # kopf logs each event that a handler took.
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    # And it warns that signals are not its own, which they are not meant to be.
+    # It warns that it does not handle signals: main handles them.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     try:
         return asyncio.run(_run(settings))
@@ -93,7 +95,7 @@ async def _lead(
     settings: Settings, cluster: Cluster, fence: Fence, work: Callable[[], Awaitable[None]]
 ) -> None:
     if settings.is_read_only or not settings.has_lease:
-        # Who writes nothing need not be alone.
+        # An operator that writes nothing need not be the only one.
         await work()
         return
     lease = Lease(
@@ -119,7 +121,7 @@ class Operator:
     reconciler: Reconciler = field(init=False)
     _is_leading: bool = False
     _last_round: float = 0.0
-    # Set when something changed that any pipeline may depend on.
+    # Set when an object changed that any pipeline may depend on.
     _is_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -127,33 +129,33 @@ class Operator:
         self.reconciler = Reconciler(self.settings, self.cluster, self.fence, self.metrics)
 
     async def run(self) -> None:
-        """Watch and look after pipelines, until cancelled."""
+        """Watch and reconcile pipelines, until cancelled."""
         self._is_leading = True
         self._last_round = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.queue.run(self.reconciler.look))
+            group.create_task(self.queue.run(self.reconciler.reconcile))
             group.create_task(self._resync())
             group.create_task(watch(self.settings, self.queue.add, self._is_asked.set))
 
     async def close(self) -> None:
-        """End what the reconciler holds."""
+        """End the reconciler's connections."""
         await self.reconciler.close()
 
     def live(self) -> str | None:
-        """Return what is wrong with this process, if anything: nothing that others cause."""
+        """Return the problem that a restart of this process would mend, if there is one."""
         if not self._is_leading:
             return None
         silent_s = asyncio.get_running_loop().time() - self._last_round
         if silent_s > MISSED_ROUNDS_MAX * max(self.settings.resync_s, RETRY_S):
-            return f"no round over all pipelines was begun for {silent_s:.0f} s"
+            return f"no round over all pipelines has begun for {silent_s:.0f} s"
         return None
 
     def ready(self) -> str | None:
-        """Return None: an operator that waits for its turn is as ready as it can be."""
+        """Return None: an operator that waits for the Lease is ready, too."""
         return None
 
     async def _resync(self) -> None:
-        """Look at every pipeline now and then, and when a class changed: watches only make it
+        """Reconcile every pipeline in each period, and when a class changed. Watches only make it
         sooner.
         """
         loop = asyncio.get_running_loop()
@@ -169,7 +171,7 @@ class Operator:
                 await asyncio.sleep(RETRY_S)
                 continue
             for key in keys:
-                # Spread over the period, so that a thousand pipelines are no burst.
+                # Spread over the period: a thousand pipelines at once would be a burst.
                 self.queue.add(key, after_s=random.random() * spread_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.resync_s * (0.9 + 0.2 * random.random())):

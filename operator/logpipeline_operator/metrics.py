@@ -1,4 +1,4 @@
-"""The operator's own numbers."""
+"""The metrics of the operator."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from logpipeline.observe.metrics import Family, Metrics
 
+PIPELINE_LABELS = ["namespace", "name"]
+
 
 class OperatorMetrics(Metrics):
-    """How looks at pipelines go, and how the pipelines are."""
+    """Metrics of reconciliations and of the pipelines."""
 
     looks: Family[Counter]
     look_seconds: Family[Histogram]
@@ -22,35 +24,38 @@ class OperatorMetrics(Metrics):
 
     def __init__(self) -> None:
         super().__init__("operator")
-        self.looks = self.counter("looks", "Looks at pipelines", ["result"])
-        self.look_seconds = self.histogram("look_seconds", "Time of a look at a pipeline")
-        self.writes = self.counter("writes", "Objects written to Kubernetes", ["what"])
-        labels = ["namespace", "name"]
-        self.ready = self.gauge("pipeline_ready", "Whether a pipeline works (1) or not (0)", labels)
-        self.lag_bytes = self.gauge(
-            "pipeline_lag_bytes", "What is stored and not yet written to files", labels
+        self.looks = self.counter("looks", "Reconciliations of pipelines", ["result"])
+        self.look_seconds = self.histogram(
+            "look_seconds", "Time of one reconciliation of a pipeline"
         )
-        self.table_missed = self.gauge(
+        self.writes = self.counter("writes", "Objects written to Kubernetes", ["what"])
+        self._of_pipelines: list[Family[Gauge]] = []
+        self.ready = self._of_pipeline("pipeline_ready", "Whether a pipeline works (1) or not (0)")
+        self.lag_bytes = self._of_pipeline(
+            "pipeline_lag_bytes", "Bytes that are stored and not yet written to files"
+        )
+        self.table_missed = self._of_pipeline(
             "pipeline_table_missed_messages",
             "Messages that were deleted of full streams before they were in the table",
-            labels,
         )
-        self.checked = self.gauge(
-            "pipeline_checked_timestamp_seconds", "When a look at a pipeline last ended", labels
+        self.checked = self._of_pipeline(
+            "pipeline_checked_timestamp_seconds", "When a reconciliation of a pipeline last ended"
         )
         self.waiting = self.gauge(
-            "pipelines_of_others", "Pipelines here that another operator looks after", ["operator"]
+            "pipelines_of_others", "Watched pipelines that another operator owns", ["operator"]
         )
-        self.certificate_ends = self.gauge(
+        self.certificate_ends = self._of_pipeline(
             "certificate_ends_timestamp_seconds",
             "When the first certificate of a managed server ends",
-            labels,
         )
 
     def forget_pipeline(self, namespace: str, name: str) -> None:
-        """Drop the numbers of a pipeline that is gone."""
-        self.ready.forget(namespace, name)
-        self.lag_bytes.forget(namespace, name)
-        self.table_missed.forget(namespace, name)
-        self.checked.forget(namespace, name)
-        self.certificate_ends.forget(namespace, name)
+        """Drop the metrics of a pipeline that is gone."""
+        for family in self._of_pipelines:
+            family.forget(namespace, name)
+
+    def _of_pipeline(self, name: str, help_text: str) -> Family[Gauge]:
+        """Return a new metric of each pipeline; `forget_pipeline` drops its values."""
+        family = self.gauge(name, help_text, PIPELINE_LABELS)
+        self._of_pipelines.append(family)
+        return family

@@ -1,7 +1,7 @@
-"""Which pipelines are to be looked at, and when: each by one worker at a time, and soon rather than
-often.
+"""The queue of pipelines to reconcile. A pipeline is reconciled by one worker at a time, and soon
+rather than often.
 
-Triggers say only *that* something may have changed; a hundred of them at once are one look.
+Triggers say only *that* something may have changed; a hundred at once cause one reconciliation.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
 
-# Between two looks at the same pipeline: a rolling update causes an event for every step of a pod.
+# Between two reconciliations of a pipeline: a rolling update causes an event for each step of a
+# pod.
 GAP_S = 0.25
 GAP_MAX_S = 60.0
-# More at once would only wait for each other at the API server.
+# More workers would only wait for each other at the API server.
 WORKERS = 8
-# The limit of one look. Its requests have shorter limits; a look that hangs all the same counts as
+# The limit of one reconciliation. Its requests have shorter limits; one that hangs anyway counts as
 # failed, and is repeated. Without the limit the pipeline would never be reconciled again.
-LOOK_S_MAX = 300.0
+RECONCILE_S_MAX = 300.0
 NEVER = float("inf")
-# Doubling beyond it changes nothing any more.
+# More doublings would not change the gap, which has a maximum.
 FAILURES_MAX = 20
 
 
@@ -35,23 +36,23 @@ class Key:
     name: str
 
 
-Look = Callable[[Key], Awaitable[float | None]]
+Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
 @dataclass(slots=True)
 class _Entry:
     due: float
-    # When the gap behind the last look is over.
+    # When the gap after the last reconciliation is over.
     not_before: float = 0.0
     failures: int = 0
     is_running: bool = False
-    # Asked for again while it was being looked at.
+    # Added again during its reconciliation.
     again: float | None = None
 
 
 @dataclass(slots=True)
 class Queue:
-    """The pipelines that wait for a look; *jitter* spreads those that failed together."""
+    """The pipelines that wait for a reconciliation; *jitter* spreads those that failed together."""
 
     clock: Callable[[], float]
     jitter: Callable[[], float] = random.random
@@ -59,7 +60,7 @@ class Queue:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, key: Key, *, after_s: float = 0.0) -> None:
-        """Have *key* looked at, after at least *after_s* seconds; an earlier appointment stays."""
+        """Reconcile *key* after at least *after_s* seconds; an earlier time stays."""
         due = self.clock() + after_s
         entry = self._entries.get(key)
         if entry is None:
@@ -69,25 +70,25 @@ class Queue:
         elif entry.failures == 0:
             entry.due = min(entry.due, max(due, entry.not_before))
         else:
-            # What keeps failing is not tried more often because it causes events.
+            # A pipeline that keeps failing is not tried more often because of its own events.
             entry.due = min(entry.due, self.clock() + max(after_s, _gap(entry.failures)))
         self._changed.set()
 
-    async def run(self, look: Look) -> None:
-        """Look at what is due, for ever: *look* returns after how many seconds to look again (None:
-        when a trigger says so), and is tried again with back-off when it raises.
+    async def run(self, reconcile: Reconcile) -> None:
+        """Reconcile the due pipelines, for ever: *reconcile* returns after how many seconds to do
+        so again (None: at the next trigger), and is repeated with back-off when it raises.
         """
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
-                wait_s = self._start_due(group, look)
+                wait_s = self._start_due(group, reconcile)
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._changed.wait()
                 except TimeoutError:
                     continue
 
-    def _start_due(self, group: asyncio.TaskGroup, look: Look) -> float | None:
+    def _start_due(self, group: asyncio.TaskGroup, reconcile: Reconcile) -> float | None:
         now = self.clock()
         self._forget_rested(now)
         running = sum(entry.is_running for entry in self._entries.values())
@@ -101,21 +102,21 @@ class Queue:
                 return None if due == NEVER else due - now
             self._entries[key].is_running = True
             running += 1
-            group.create_task(self._look_once(key, look))
+            group.create_task(self._reconcile_once(key, reconcile))
         return None
 
     def _forget_rested(self, now: float) -> None:
-        """Forget pipelines that nothing asks for, once an event may cause a look at once again."""
+        """Forget pipelines without a next time, as soon as their gap is over."""
         for key, entry in list(self._entries.items()):
             if entry.due == NEVER and not entry.is_running and entry.not_before <= now:
                 del self._entries[key]
 
-    async def _look_once(self, key: Key, look: Look) -> None:
+    async def _reconcile_once(self, key: Key, reconcile: Reconcile) -> None:
         entry = self._entries[key]
         after_s: float | None
         try:
-            async with asyncio.timeout(LOOK_S_MAX):
-                after_s = await look(key)
+            async with asyncio.timeout(RECONCILE_S_MAX):
+                after_s = await reconcile(key)
             entry.failures = 0
         except (Exception, asyncio.CancelledError) as error:
             if _is_cancelled():
@@ -123,7 +124,7 @@ class Queue:
             entry.failures = min(entry.failures + 1, FAILURES_MAX)
             after_s = _gap(entry.failures) * (1 + self.jitter())
             log.exception(
-                "a pipeline could not be looked after, trying again",
+                "a pipeline could not be reconciled, trying again",
                 extra={"pipeline": f"{key.namespace}/{key.name}", "wait_s": round(after_s, 1)},
                 exc_info=error,
             )
@@ -141,7 +142,7 @@ class Queue:
 
 def _is_cancelled() -> bool:
     """Return whether this task was cancelled. Awaiting a future that other code cancelled raises
-    CancelledError as well, without a request that this task ends: then only the look has failed.
+    CancelledError as well, without a request to end this task: then only the reconciliation failed.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -152,10 +153,10 @@ def _gap(failures: int) -> float:
 
 
 @dataclass(slots=True)
-class Patience:
-    """How long was waited for what: *first_s* after anything new, and while nothing changes twice
-    as long each time, up to *longest_s*, so that hundreds of pipelines that wait for a node do not
-    keep Kubernetes busy.
+class Backoff:
+    """The waits before unsettled pipelines are reconciled again: *first_s* after any change, then
+    twice as long each time, up to *longest_s*, so that hundreds of pipelines that wait for a node
+    do not keep Kubernetes busy.
     """
 
     first_s: float
@@ -163,8 +164,8 @@ class Patience:
     _waits: dict[Key, tuple[str, float]] = field(default_factory=dict)
 
     def wait_s(self, key: Key, version: str) -> float:
-        """Return after how many seconds to look again at the pipeline that was seen in *version*:
-        the same one as before says that neither its user nor its status had anything new.
+        """Return after how many seconds to reconcile the pipeline, seen in *version*, again. If the
+        version is the same as before, neither its spec nor its status has changed.
         """
         former, waited_s = self._waits.get(key, ("", 0.0))
         wait_s = self.first_s

@@ -1,6 +1,6 @@
-"""Keeps the Secrets of a managed server's users. The passwords in them are the truth; what the
-server and its clients read follows from these. So a password that somebody writes there is the one
-from then on, and what is deleted or spoilt is made anew.
+"""Keeps the Secrets of a managed server's users. Their passwords are the source; the files for the
+server and its clients are derived from them. So a password that a user writes there is used from
+then on, and a value that is deleted or invalid is made again.
 """
 
 from __future__ import annotations
@@ -9,31 +9,32 @@ import base64
 import binascii
 import secrets
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from logpipeline.spec import LogPipeline
+from logpipeline_operator import secret_files
 from logpipeline_operator.callout.claims import Issuer, new_seed
-from logpipeline_operator.children import nats_auth
+from logpipeline_operator.children import credentials, names
 from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.jetstream import credentials
+from logpipeline_operator.cluster.objects import labels_of
 
 PASSWORD_BYTES = 24
 SEED_BYTES = 32
-# Of a text that only has to differ.
+# The hash only shows that the Secret has changed.
 HASH_CHARS = 32
 
 
 def is_ours(secret: Manifest) -> bool:
     """Return whether the operator made *secret*."""
-    labels = secret["metadata"].get("labels") or {}
-    return bool(labels.get(MANAGED_BY_LABEL) == MANAGED_BY)
+    return labels_of(secret).get(MANAGED_BY_LABEL) == MANAGED_BY
 
 
 def decoded(secret: Manifest | None) -> dict[str, bytes]:
-    """Return what *secret* holds, nothing of one that is not there; a value that is no base64 is
-    left out.
+    """Return the values of *secret*, none if it does not exist; values that are not base64 are left
+    out.
     """
     found = {}
     for key, value in ((secret or {}).get("data") or {}).items():
@@ -58,22 +59,22 @@ async def change(cluster: Cluster, there: Manifest, content: Mapping[str, Any]) 
 
 
 class Kept(NamedTuple):
-    """A Secret as it is now, None where there is none yet, and what of it was put right."""
+    """A Secret as it is now, None if there is none yet, and the values that were corrected."""
 
     secret: Manifest | None
     put_right: str = ""
 
     @property
     def hash(self) -> str:
-        """What changes when the Secret is made anew, or holds something else; empty without one."""
+        """A hash that changes with the values of the Secret; empty without a Secret."""
         if self.secret is None:
             return ""
         data = self.secret.get("data") or {}
         texts = {key: str(value).encode() for key, value in data.items()}
-        return credentials.fingerprint(texts)[:HASH_CHARS]
+        return secret_files.fingerprint(texts)[:HASH_CHARS]
 
 
-# The Secret that is wanted, for the texts that are there.
+# Returns the wanted Secret, given the values that exist.
 Wanted = Callable[[Mapping[str, str]], Manifest]
 
 
@@ -85,55 +86,57 @@ async def of_roles(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) 
     """
 
     def wanted(held: Mapping[str, str]) -> Manifest:
-        kept = {role: nats_auth.password_in(held, role) for role in nats_auth.ROLES}
-        return nats_auth.secret(pipeline, {role: kept[role] or _password() for role in kept})
+        kept = {role: credentials.password_in(held, role) for role in credentials.ROLES}
+        return credentials.users_secret(
+            pipeline, {role: kept[role] or _password() for role in kept}
+        )
 
-    name = nats_auth.name(pipeline)
+    name = names.nats_auth(pipeline)
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 
 async def of_table(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
-    """Return the Secret of the table's user. It is made before the server that is to know it, and
-    before who logs in as it.
+    """Return the Secret of the table's user. It is made before the server that reads it, and before
+    the table that logs in with it.
 
     Raises:
         ClusterError, ClusterAway: it could not be read or written.
     """
 
     def wanted(held: Mapping[str, str]) -> Manifest:
-        kept = nats_auth.password_in(held, nats_auth.TABLE)
-        return nats_auth.table_secret(pipeline, kept or _password())
+        kept = credentials.password_in(held, credentials.TABLE)
+        return credentials.table_secret(pipeline, kept or _password())
 
-    name = nats_auth.secret_of(pipeline, nats_auth.TABLE)
+    name = credentials.secret_of(pipeline, credentials.TABLE)
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 
 async def of_callout(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
-    """Return the Secret of the callout's user, with what it signs with.
+    """Return the Secret of the callout's user, with the callout's signing key.
 
     Raises:
         ClusterError, ClusterAway: it could not be read or written.
     """
 
     def wanted(held: Mapping[str, str]) -> Manifest:
-        kept = nats_auth.password_in(held, nats_auth.CALLOUT)
-        seed = _seed(held.get(nats_auth.ISSUER_SEED, ""))
-        return nats_auth.callout_secret(
+        kept = credentials.password_in(held, credentials.CALLOUT)
+        seed = _seed(held.get(credentials.ISSUER_SEED, ""))
+        return credentials.callout_secret(
             pipeline, kept or _password(), seed, Issuer(seed).public_key
         )
 
-    name = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
+    name = credentials.secret_of(pipeline, credentials.CALLOUT)
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 
 async def _kept(
     cluster: Cluster, pipeline: LogPipeline, name: str, wanted: Wanted, *, may_write: bool
 ) -> Kept:
-    """Return the Secret *name* as it is *wanted*; one that somebody else made is left as it is."""
+    """Return the Secret *name* as it is *wanted*; one that the operator did not make stays."""
     there = await cluster.get(kind("Secret"), pipeline.namespace, name)
     if not may_write or (there is not None and not is_ours(there)):
         return Kept(there)
-    # What is no text agrees with nothing that is wanted, and is replaced.
+    # A value that is not ASCII differs from every wanted one, and is replaced.
     contents = decoded(there).items()
     held = {key: content.decode("ascii", "replace") for key, content in contents}
     manifest = wanted(held)
@@ -141,19 +144,19 @@ async def _kept(
         try:
             return Kept(await cluster.create(manifest))
         except ClusterError as error:
-            if error.status != 409:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
             return Kept(await cluster.get(kind("Secret"), pipeline.namespace, name))
     changed = {key: text for key, text in manifest["stringData"].items() if held.get(key) != text}
     if not changed:
         return Kept(there)
     put_right = f"Secret {name} ({', '.join(sorted(changed))})"
-    # Refused where it has changed since: the next look decides again.
+    # Refused if it has changed since it was read: the next reconciliation decides again.
     return Kept(await change(cluster, there, {"stringData": changed}), put_right)
 
 
 def _seed(held: str) -> str:
-    """Return the seed that is *held*, another one where that is none."""
+    """Return the seed *held*; a new one if it is not a valid seed."""
     try:
         Issuer(held)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the operator is told, by words and environment: the one place that reads either."""
+"""The operator's settings, from the command line and the environment."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import argparse
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from logpipeline_operator.children.model import Install
+
 PREFIX = "LOGPIPELINE_"
-# Of what nobody told us, the next look tells; a busy cluster has thousands of objects.
+# A change that no event reported is found by the next round; a busy cluster has thousands of
+# objects.
 RESYNC_S = 30.0
-# So soon, or later, after anything new in a pipeline that is not as it should be.
+# The first wait before a pipeline that is not settled is reconciled again.
 LOOK_AGAIN_S = 3.0
-# An operator that waits leads when the former one was silent for so long.
+# A waiting operator takes the Lease when the leader has not renewed it for this long.
 LEASE_S = 15.0
-# Of an operator's name in the status: it gives way to one that acts.
+# Part of an operator's name in the status: a read-only operator gives way to one that acts.
 READ_ONLY_SUFFIX = " (read-only)"
 
 
@@ -37,20 +40,11 @@ class Settings:
     lease_s: float = LEASE_S
     resync_s: float = RESYNC_S
     look_again_s: float = LOOK_AGAIN_S
-    image_collector: str = ""
-    image_shipper: str = ""
-    image_nats: str = ""
-    image_table: str = ""
-    image_callout: str = ""
-    image_pull_policy: str = ""
-    image_pull_secrets: tuple[str, ...] = ()
-    shipper_cluster_role: str = ""
-    shipper_role: str = ""
-    spark_role: str = ""
+    install: Install = field(default_factory=Install)
 
     @property
     def operator(self) -> str:
-        """What the status calls this operator; all replicas of a release are one."""
+        """The operator's name in the status; all replicas of a release have the same."""
         suffix = READ_ONLY_SUFFIX if self.is_read_only else ""
         return f"{self.lease_namespace}/{self.lease_name}{suffix}"
 
@@ -68,7 +62,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
 
     parser = argparse.ArgumentParser(
         prog="logpipeline operator",
-        description="Make of each LogPipeline in a cluster what it asks for.",
+        description="Run the operator: make the children of each LogPipeline in a cluster.",
         epilog="Example: logpipeline operator --namespace logging --kubeconfig ~/.kube/config",
     )
     parser.add_argument(
@@ -77,7 +71,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     )  # fmt: skip
     parser.add_argument(
         "--read-only", action="store_true", default=given("READ_ONLY") == "true",
-        help="say what would be done, in the status, and do nothing",
+        help="change nothing, and show the waiting changes in the status",
     )  # fmt: skip
     parser.add_argument(
         "--http", default=given("HTTP", "127.0.0.1:9103"), metavar="HOST:PORT",
@@ -85,11 +79,13 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     )  # fmt: skip
     parser.add_argument(
         "--kubeconfig", default=given("KUBECONFIG"), metavar="FILE",
-        help="how to reach the cluster from outside of it",
+        help="the kubeconfig for a cluster that the operator does not run in",
     )  # fmt: skip
-    parser.add_argument("--context", default="", help="which context of the kubeconfig")
+    parser.add_argument("--context", default="", help="the context of the kubeconfig")
     parser.add_argument(
-        "--no-lease", action="store_true", help="lead without a Lease: for one operator alone"
+        "--no-lease",
+        action="store_true",
+        help="lead without a Lease: only if no other operator runs",
     )
     words = parser.parse_args(arguments)
     host, _, port = words.http.rpartition(":")
@@ -110,16 +106,18 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         lease_s=float(given("LEASE_SECONDS", str(LEASE_S))),
         resync_s=float(given("RESYNC_SECONDS", str(RESYNC_S))),
         look_again_s=float(given("LOOK_AGAIN_SECONDS", str(LOOK_AGAIN_S))),
-        image_collector=given("IMAGE_COLLECTOR"),
-        image_shipper=given("IMAGE_SHIPPER"),
-        image_nats=given("IMAGE_NATS"),
-        image_table=given("IMAGE_TABLE"),
-        image_callout=given("IMAGE_CALLOUT"),
-        image_pull_policy=given("IMAGE_PULL_POLICY"),
-        image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
-        shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),
-        shipper_role=given("SHIPPER_ROLE"),
-        spark_role=given("SPARK_ROLE"),
+        install=Install(
+            image_collector=given("IMAGE_COLLECTOR"),
+            image_shipper=given("IMAGE_SHIPPER"),
+            image_nats=given("IMAGE_NATS"),
+            image_table=given("IMAGE_TABLE"),
+            image_callout=given("IMAGE_CALLOUT"),
+            image_pull_policy=given("IMAGE_PULL_POLICY"),
+            image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
+            shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),
+            shipper_role=given("SHIPPER_ROLE"),
+            spark_role=given("SPARK_ROLE"),
+        ),
     )
 
 

@@ -1,5 +1,5 @@
-"""What a StatefulSet's claims say: they are made once, grow only one by one, and tell how the
-server began that wrote to them.
+"""The volume claims of StatefulSets: they are made once, grow one by one, and their labels show how
+the server began that wrote to them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from logpipeline.quantity import QuantityError, parse_bytes
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children.model import ACCOUNTS_LABEL, TLS_LABEL, Component, Manifest
+from logpipeline_operator.cluster.objects import labels_of
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The claim *name* shall ask for *storage*, as Kubernetes writes it."""
+    """The claim *name* should request *storage*, as Kubernetes writes it."""
 
     name: str
     storage: str
 
 
 def to_grow(desired: Iterable[Manifest], claims: Iterable[Manifest]) -> list[Growth]:
-    """Return the *claims* of *desired* StatefulSets that ask for less than these want; none is
-    ever made smaller, since no storage does that.
+    """Return the *claims* of *desired* StatefulSets that request less than these want. None is made
+    smaller: no storage can shrink.
     """
     wanted = {
         f"{template['metadata']['name']}-{manifest['metadata']['name']}-": _storage(template)
@@ -44,37 +45,33 @@ def to_grow(desired: Iterable[Manifest], claims: Iterable[Manifest]) -> list[Gro
 def may_have_accounts(
     pipeline: LogPipeline, server: Manifest | None, claims: Iterable[Manifest]
 ) -> bool:
-    """Return whether the managed server, as it is there, and all of its *claims* began with
-    accounts, or are still to be made.
+    """Return whether the managed server *server* and all of its *claims* began with accounts, or
+    are not made yet.
     """
-    # Calls of JetStream under a domain are not carried from one account to another.
+    # Requests to JetStream under a domain do not pass from one account to another.
     if pipeline.spec.nats.servers or pipeline.spec.nats.js_domain:
         return False
-    return all(ACCOUNTS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+    return all(ACCOUNTS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
 
 
 def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:
-    """Return whether the managed server, as it is there, and all of its *claims* were made when TLS
-    was there, or are still to be made.
+    """Return whether the managed server *server* and all of its *claims* were made by a version
+    with TLS, or are not made yet.
     """
-    return all(TLS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+    return all(TLS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
 
 
 def _of_servers(server: Manifest | None, claims: Iterable[Manifest]) -> list[Manifest]:
-    made = [claim for claim in claims if _labels(claim).get(COMPONENT_LABEL) == Component.NATS]
+    made = [claim for claim in claims if labels_of(claim).get(COMPONENT_LABEL) == Component.NATS]
     made += (server or {}).get("spec", {}).get("volumeClaimTemplates", [])
     return made
-
-
-def _labels(manifest: Manifest) -> Manifest:
-    return manifest["metadata"].get("labels") or {}
 
 
 def _is_less(there: str, wanted: str) -> bool:
     try:
         return parse_bytes(there) < parse_bytes(wanted)
     except QuantityError:
-        # Somebody wrote it in a way that we do not: it is theirs.
+        # The operator does not write quantities in this way, so a user did: it stays.
         return False
 
 

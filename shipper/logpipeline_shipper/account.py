@@ -1,9 +1,9 @@
-"""The account of one source: of every byte that was sent, whether collectors have it.
+"""The account of one source: which of the bytes that were sent collectors have confirmed.
 
-What a server acknowledged can still be lost there: purged, expired, rolled back. So each range that
-was sent stays in the account until every group of collectors has archived it, across restarts, and
-also when its file is gone. A range that a group must have read by now, and has not, is owed: it is
-sent again, or named as lost.
+Bytes that a server acknowledged can still be lost there: purged, expired, rolled back. So each
+range that was sent stays in the account until every group of collectors has archived it, across
+restarts, and also when its file is gone. A range that a group must have read by now, and does not
+have, is owed: it is sent again, or reported as lost.
 
 No clock and no connection. Only this module writes the fields of an account.
 """
@@ -21,17 +21,17 @@ from logpipeline.spans import Span, inside, joined, outside, size_of
 
 log = logging.getLogger(__name__)
 
-# A collector that has read everything has read what was acknowledged so long before.
+# A collector that has read all of a stream has read what was acknowledged so long before.
 DRAINED_S = 10.0
-# Ranges of a generation that are told apart while nobody confirms them; the oldest are joined.
+# Unconfirmed ranges of a generation that are kept apart; beyond that the oldest are joined.
 SENT_MAX = 16
-# Generations of a source that are not confirmed. A rotator that is faster than its collectors for
-# that long has deleted the files anyway.
+# Unconfirmed generations of a source. If a rotator is so many files ahead of the collectors, it has
+# deleted the oldest ones anyway.
 ENTRIES_MAX = 256
-# Groups of collectors of one pipeline; more are a stranger's.
+# Groups of collectors of one pipeline. More are taken for messages of another program.
 GROUPS_MAX = 16
 
-# What a server may do to bytes that it acknowledged.
+# Causes: what happened to bytes that the server acknowledged.
 REMOVED = "removed"  # by a purge, or one by one
 EXPIRED = "expired"  # the stream's max_age passed before they were archived
 ROLLED_BACK = "rolled-back"  # the server, or its disk, was put back to an older state
@@ -39,7 +39,7 @@ REFUSED = "refused"  # collectors do not take them, however often they are sent
 
 
 class Gap(NamedTuple):
-    """Bytes that were sent and are not archived, and *cause*, what became of them."""
+    """Bytes that were sent and are not archived, and the *cause* of that."""
 
     generation: str
     start: int
@@ -61,29 +61,29 @@ class Sent(NamedTuple):
         return self.start, self.end
 
 
-class Word(NamedTuple):
-    """What a group said of a generation: archived up to *offset*, but for *holes*. All of them are
-    told up to *told_to*; behind it there may be further ones.
+class Confirmed(NamedTuple):
+    """What a group has of a generation: all up to *offset*, but for *holes*. These are all holes up
+    to *complete_to*; after that there may be further ones.
     """
 
     offset: int
     holes: tuple[Span, ...] = ()
-    told_to: int = 0
+    complete_to: int = 0
 
     @staticmethod
-    def of(known: Committed) -> Word:
-        """Return what *known* says of its generation. The holes of a source are told oldest first,
-        so many at once.
+    def of(known: Committed) -> Confirmed:
+        """Return what *known* reports of its generation. A report has a limited number of holes of
+        the source, the oldest first.
         """
-        told_to = known.offset
+        complete_to = known.offset
         if len(known.holes) >= PROGRESS_HOLES_MAX:
             name, _, end = known.holes[-1]
-            told_to = end if name == known.generation else 0
-        return Word(known.offset, _holes_of(known), told_to)
+            complete_to = end if name == known.generation else 0
+        return Confirmed(known.offset, _holes_of(known), complete_to)
 
     def has(self, span: Span) -> bool:
         """Return whether the group certainly has all of *span*."""
-        return span[1] <= self.told_to and not self.lacks(span)
+        return span[1] <= self.complete_to and not self.lacks(span)
 
     def lacks(self, span: Span) -> list[Span]:
         """Return the parts of *span* that the group does not have."""
@@ -92,38 +92,37 @@ class Word(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
-    """One generation: shipping of it began at *begin*, *sent* is what not every group has yet.
-
-    *owed* is to be sent again, *lost* to be named as lost, each with its cause.
+class GenerationAccount:
+    """One generation: shipping of it began at *begin*; *sent* are the ranges that not every group
+    has confirmed; *owed* must be sent again, and *lost* be reported as lost, each with its cause.
     """
 
     begin: int
     sent: list[Sent] = field(default_factory=list)
-    words: dict[str, Word] = field(default_factory=dict)
+    confirmed: dict[str, Confirmed] = field(default_factory=dict)
     owed: list[tuple[int, int, str]] = field(default_factory=list)
     lost: list[tuple[int, int, str]] = field(default_factory=list)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of it waits for anything."""
+        """Whether nothing of it is unconfirmed, owed or unreported."""
         return not (self.sent or self.owed or self.lost)
 
-    def word_of(self, group: str) -> Word:
-        """Return what *group* said last."""
-        return self.words.get(group, Word(self.begin))
+    def confirmed_by(self, group: str) -> Confirmed:
+        """Return the last report of *group*."""
+        return self.confirmed.get(group, Confirmed(self.begin))
 
 
 @dataclass(slots=True)
 class Account:
-    """See the module. *groups* are those that have said anything of the host, with the sequence
-    behind which each of them began to read: the host's accounts share them. *answered_s* is when
-    one told all that it has.
+    """See the module. *groups* are those that have reported about the host, each with the sequence
+    after which it began to read; the accounts of a host share them. *answered_s* is the time of the
+    last answer to a question.
     """
 
     groups: dict[str, int] = field(default_factory=dict)
     answered_s: float = 0.0
-    _entries: dict[str, Entry] = field(default_factory=dict)
+    _entries: dict[str, GenerationAccount] = field(default_factory=dict)
 
     # -- what was sent
 
@@ -135,18 +134,18 @@ class Account:
         """Note that the bytes from *start* of *generation* are about to be sent."""
         if generation in self._entries:
             return
-        self._entries[generation] = Entry(start)
+        self._entries[generation] = GenerationAccount(start)
         if len(self._entries) > ENTRIES_MAX:
             name, entry = next(iter(self._entries.items()))
             log.error(
-                "collectors were away for so many files that the oldest is not watched any more",
+                "collectors confirm too few files; the oldest one is not tracked any more",
                 extra={"generation": name, "unconfirmed_bytes": size_of(map(_span, entry.sent))},
             )
             del self._entries[name]
 
     def acknowledged(self, generation: str, span: Span, *, sequence: int, now_s: float) -> None:
         """Note that the server has the bytes of *span*, in message *sequence*."""
-        entry = self._entries.setdefault(generation, Entry(span[0]))
+        entry = self._entries.setdefault(generation, GenerationAccount(span[0]))
         made = [Sent(*span, sequence, now_s)]
         for sent in entry.sent:
             made += [sent._replace(start=a, end=b) for a, b in outside(sent.span, [span])]
@@ -157,20 +156,20 @@ class Account:
         self._prune()
 
     def recall(self, known: Committed, now_s: float) -> None:
-        """Take in what collectors lack of a generation that another process sent."""
-        entry = self._entries.setdefault(known.generation, Entry(known.begun))
+        """Note what collectors lack of a generation that another process sent."""
+        entry = self._entries.setdefault(known.generation, GenerationAccount(known.begun))
         entry.sent = [Sent(*hole, 0, now_s) for hole in _holes_of(known)]
 
-    # -- what collectors say
+    # -- reports of collectors
 
     def confirm(self, group: str, known: Committed) -> list[Gap]:
-        """Take in a group's word on one generation, and return the holes that it names."""
+        """Note the report of *group* on one generation, and return the holes that it names."""
         if not self._admits(group):
             return []
         entry = self._entries.get(known.generation)
         if entry is not None:
-            entry.words[group] = Word.of(known)
-        # A word on the newest generation names the holes of all.
+            entry.confirmed[group] = Confirmed.of(known)
+        # A report on the newest generation names the holes of all.
         gaps = [
             Gap(name, *part, REMOVED)
             for name, start, end in known.holes
@@ -182,24 +181,24 @@ class Account:
     def answer(
         self, progress: Progress, known: Mapping[str, Committed | None], now_s: float
     ) -> list[Gap]:
-        """Take in what the group of *progress* has of the generations that it was asked for, None
-        for nothing, and return what it must have read by now, and does not have.
+        """Note what the group of *progress* has of the generations that it was asked for, None for
+        nothing, and return what it must have read by now, and does not have.
         """
         if not self._admits(progress.group):
             return []
         self.answered_s = now_s
         self.groups[progress.group] = progress.begun
         gaps: list[Gap] = []
-        for name, told in known.items():
-            # An answer may come late: who confirmed the generation since does not doubt it.
+        for name, committed in known.items():
+            # An answer may come late: the generation may have been confirmed since.
             if (entry := self._entries.get(name)) is None:
                 continue
-            word = Word.of(told) if told is not None else Word(entry.begin)
-            entry.words[progress.group] = word
+            confirmed = Confirmed.of(committed) if committed is not None else Confirmed(entry.begin)
+            entry.confirmed[progress.group] = confirmed
             for sent in entry.sent:
                 if _was_read(sent, progress, now_s):
                     cause = _cause(sent, progress, now_s)
-                    for start, end in word.lacks(sent.span):
+                    for start, end in confirmed.lacks(sent.span):
                         _add(gaps, Gap(name, start, end, cause))
         self._prune()
         return gaps
@@ -221,9 +220,9 @@ class Account:
             if entry.is_settled and name != newest:
                 del self._entries[name]
 
-    def _is_everywhere(self, entry: Entry, sent: Sent) -> bool:
+    def _is_everywhere(self, entry: GenerationAccount, sent: Sent) -> bool:
         return all(
-            sent.sequence <= begun or entry.word_of(group).has(sent.span)
+            sent.sequence <= begun or entry.confirmed_by(group).has(sent.span)
             for group, begun in self.groups.items()
         )
 
@@ -239,7 +238,7 @@ class Account:
         entry.owed = sorted([*entry.owed, *((*part, gap.cause) for part in fresh)])
 
     def doubt(self, cause: str) -> bool:
-        """Note that whatever is not archived may be lost; return whether there is any."""
+        """Note that all bytes that are not archived may be lost; return whether there are any."""
         is_any = False
         for name, entry in self._entries.items():
             for sent in entry.sent:
@@ -249,7 +248,7 @@ class Account:
                         part
                         for group, begun in self.groups.items()
                         if sent.sequence > begun
-                        for part in entry.word_of(group).lacks(sent.span)
+                        for part in entry.confirmed_by(group).lacks(sent.span)
                     )
                 for part in lacking:
                     is_any = True
@@ -267,38 +266,38 @@ class Account:
             entry.owed = _without(entry.owed, span)
 
     def lose(self, gap: Gap) -> None:
-        """Note that the bytes of *gap* can never be sent, which is to be told to collectors."""
-        entry = self._entries.setdefault(gap.generation, Entry(gap.start))
+        """Note that the bytes of *gap* can never be sent: that is reported to collectors."""
+        entry = self._entries.setdefault(gap.generation, GenerationAccount(gap.start))
         span = (gap.start, gap.end)
         entry.owed = _without(entry.owed, span)
         entry.lost = sorted([*_without(entry.lost, span), (*span, gap.cause)])
 
     def next_loss(self) -> Gap | None:
-        """Return what is to be named as lost first."""
+        """Return the loss that is to be reported next."""
         return next(
             (Gap(name, *lost) for name, e in self._entries.items() for lost in e.lost), None
         )
 
     def name(self, gap: Gap) -> None:
-        """Note that *gap* was named to collectors, or that nobody can be told."""
+        """Note that *gap* was reported to collectors, or cannot be reported."""
         entry = self._entries[gap.generation]
         entry.lost = _without(entry.lost, (gap.start, gap.end))
         self._prune()
 
     def begins_at(self, generation: str, offset: int) -> bool:
-        """Return whether shipping of *generation* began at *offset*, in the midst of its file."""
+        """Return whether shipping of *generation* began at *offset*, and not at 0."""
         entry = self._entries.get(generation)
         return entry is not None and 0 < offset == entry.begin
 
-    # -- how it stands
+    # -- state
 
     def unconfirmed(self) -> list[str]:
-        """Return the generations of which something was sent that not every group has confirmed."""
+        """Return the generations with sent bytes that not every group has confirmed."""
         return [name for name, entry in self._entries.items() if entry.sent]
 
     def open_spans(self, generation: str) -> list[Span]:
-        """Return the bytes of *generation* that were sent, and that not every group has confirmed,
-        and those that are lost.
+        """Return the bytes of *generation* that were sent and are not confirmed by every group, and
+        those that are lost.
         """
         entry = self._entries.get(generation)
         if entry is None:
@@ -307,35 +306,35 @@ class Account:
 
     @property
     def is_settled(self) -> bool:
-        """Whether collectors have all that was sent, or know that it is lost."""
+        """Whether collectors have all bytes that were sent, or know that they are lost."""
         return all(entry.is_settled for entry in self._entries.values())
 
     @property
     def has_debts(self) -> bool:
-        """Whether something is to be sent again, or to be named as lost."""
+        """Whether something must be sent again, or reported as lost."""
         return any(entry.owed or entry.lost for entry in self._entries.values())
 
     @property
     def on_the_way(self) -> int:
-        """Bytes that were sent, and that not every group has confirmed."""
+        """Bytes that were sent, and are not confirmed by every group."""
         return sum(size_of(map(_span, entry.sent)) for entry in self._entries.values())
 
     @property
     def to_be_named(self) -> int:
-        """Bytes that are lost, and that collectors were not told of yet."""
+        """Bytes that are lost, and not yet reported to collectors."""
         return sum(
             size_of((start, end) for start, end, _ in entry.lost)
             for entry in self._entries.values()
         )
 
     def waits_since_s(self) -> float:
-        """Return when the oldest range was acknowledged that is not confirmed, infinity if all
-        are.
+        """Return the time at which the oldest unconfirmed range was acknowledged; infinity if all
+        are confirmed.
         """
         times = (sent.acked_s for entry in self._entries.values() for sent in entry.sent)
         return min(times, default=math.inf)
 
-    # -- what a restart needs to know
+    # -- saved state
 
     def saved(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -343,8 +342,8 @@ class Account:
 
     @staticmethod
     def restore(saved: dict[str, Any], now_s: float) -> Account:
-        """Return what `saved` described, without groups; what was acknowledged counts from *now_s*
-        on.
+        """Return the account that `saved` described, without groups; its ranges count as
+        acknowledged at *now_s*.
         """
         return Account({}, 0.0, {str(n): _entry(row, now_s) for n, row in saved.items()})
 
@@ -358,7 +357,7 @@ def _joined(first: Sent, second: Sent) -> Sent:
 
 
 def _add(gaps: list[Gap], gap: Gap) -> None:
-    """Add *gap* to *gaps*, or to the last of them, where it goes on behind that one."""
+    """Add *gap* to *gaps*, or extend the last of them if *gap* continues it."""
     last = gaps[-1] if gaps else Gap("", 0, 0, "")
     if (last.generation, last.cause, last.end) == (gap.generation, gap.cause, gap.start):
         gaps[-1] = last._replace(end=gap.end)
@@ -371,11 +370,11 @@ def _holes_of(known: Committed) -> tuple[Span, ...]:
 
 
 def _was_read(sent: Sent, progress: Progress, now_s: float) -> bool:
-    """Return whether the group of *progress* has read the message of *sent*, if it was there."""
+    """Return whether the group of *progress* must have read the message of *sent*."""
     if sent.sequence <= progress.begun:
         return False
-    # Of a stream that went back, or was made anew, the sequence says nothing: but one that is read
-    # to its end has nothing more to come.
+    # Sequences cannot be compared if the stream was rolled back or made anew. But if a group has
+    # read all of the stream, nothing more comes.
     is_drained = not progress.pending and now_s - sent.acked_s >= DRAINED_S
     return is_drained or sent.sequence <= progress.sequence
 
@@ -391,24 +390,26 @@ def _without(rows: list[tuple[int, int, str]], span: Span) -> list[tuple[int, in
     return [(*part, cause) for start, end, cause in rows for part in outside((start, end), [span])]
 
 
-def _row(entry: Entry) -> list[Any]:
+def _row(entry: GenerationAccount) -> list[Any]:
     return [
         entry.begin,
         [[sent.start, sent.end, sent.sequence] for sent in entry.sent],
-        {group: list(word) for group, word in entry.words.items()},
+        {group: list(confirmed) for group, confirmed in entry.confirmed.items()},
         entry.owed,
         entry.lost,
     ]
 
 
-def _entry(row: list[Any], now_s: float) -> Entry:
-    begin, sent, words, owed, lost = row
-    return Entry(
+def _entry(row: list[Any], now_s: float) -> GenerationAccount:
+    begin, sent, confirmed, owed, lost = row
+    return GenerationAccount(
         int(begin),
         [Sent(int(start), int(end), int(sequence), now_s) for start, end, sequence in sent],
         {
-            str(group): Word(int(offset), tuple((int(a), int(b)) for a, b in holes), int(told_to))
-            for group, (offset, holes, told_to) in words.items()
+            str(group): Confirmed(
+                int(offset), tuple((int(a), int(b)) for a, b in holes), int(complete_to)
+            )
+            for group, (offset, holes, complete_to) in confirmed.items()
         },
         [(int(start), int(end), str(cause)) for start, end, cause in owed],
         [(int(start), int(end), str(cause)) for start, end, cause in lost],

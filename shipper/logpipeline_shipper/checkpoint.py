@@ -1,5 +1,5 @@
-"""How far each source was acknowledged, on disk, at most a second behind; and which bytes were
-about to be sent since then, so that a restarted shipper repeats those very batches.
+"""The acknowledged position of each source on disk, at most a second old, and the batches that were
+about to be sent since then: a restarted shipper repeats exactly these batches.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from logpipeline import checksum, statefile
 from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.failpoints import reach
 from logpipeline_shipper.account import Account
-from logpipeline_shipper.folder import DataFolder, DataFolderBusy
+from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy
 
 log = logging.getLogger(__name__)
 
 _INTENTS_KIND = "intents"
 _INTENTS_VERSION = 2
-# A second of the smallest batches is far below; a file that is larger was not written by us.
+# The intents of a second are far smaller; a larger file was not written by a shipper.
 INTENTS_BYTES_MAX = 256 * 1024 * 1024
 
 SAVE_INTERVAL_S = 1.0
-# Kept after a source was seen last: a folder that is mounted late must not begin anew.
+# A source is kept for so long after it was seen last: a folder may be mounted late.
 ABSENT_KEPT_S = 24 * 3600.0
-# And where collectors still have to say what became of it; a stream keeps lines for less.
+# And for so long while collectors have not confirmed all of it; streams keep lines for less.
 UNSETTLED_KEPT_S = 30 * 24 * 3600.0
-# Beyond this many, the sources that are gone for longest are forgotten first.
+# Beyond so many sources, those that are gone for longest are forgotten first.
 SOURCES_MAX = 100_000
 _KIND = "positions"
 _STOP_MARK = "stopped"
@@ -41,13 +41,13 @@ _VERSION = 3
 Position = tuple[str, int]
 
 
-# The server knows a message again only by the very range in its id. Positions are written once a
-# second; what was sent since then stands here, appended without fsync: that survives a kill of the
-# process, and a power cut is recognised by the machine's boot.
+# The server recognises a message only by its id, which holds its range. Positions are written once
+# a second; batches that were sent since then are noted here, appended without fsync: that survives
+# a kill of the process, and a power cut is recognised by the id of the machine's boot.
 #
-# Births are synced: a file that was given another id after a power cut would be archived twice.
+# Births are synced: a file that got another id after a power cut would be archived twice.
 class Key(NamedTuple):
-    """One source among all of a shipper: host, and the wire's name of the source."""
+    """The name of one source of a shipper: host, and the source's name on the wire."""
 
     host: str
     source: str
@@ -68,8 +68,8 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the files say, in the order in which it was noted; *is_complete* says that this is
-    certainly all.
+    """The content of the intent files, in the order in which it was noted. *is_complete*: nothing
+    that was noted is missing.
     """
 
     intents: list[tuple[Key, Intent]]
@@ -78,7 +78,7 @@ class Noted:
 
 
 class IntentLog:
-    """The files ``intents.<number>``; a new one is begun with each save of the positions."""
+    """The files ``intents.<number>``; each save of the positions begins a new one."""
 
     def __init__(self, folder: Path, boot: str) -> None:
         self.problem: str | None = None
@@ -89,10 +89,10 @@ class IntentLog:
         self._syncing: asyncio.Task[None] | None = None
 
     def begin(self, number: int) -> None:
-        """Note what follows in the file of *number*.
+        """Write what follows to the file of *number*.
 
         Raises:
-            OSError: it cannot be written; the one before goes on.
+            OSError: it cannot be written; the former file is used on.
         """
         try:
             descriptor = self._made(number)
@@ -112,13 +112,13 @@ class IntentLog:
         )
 
     async def note_birth(self, key: Key, birth: list[Any]) -> None:
-        """Note that a generation is about to be sent for the first time, and return when that
-        survives a power cut. *birth* is what a chain knows it again by.
+        """Note that a generation is about to be sent for the first time, and return when the note
+        survives a power cut. *birth* is the row by which a chain recognises the generation.
         """
         self._append([*key, birth])
         self._written += 1
         wanted = self._written
-        # Thousands of files are new at a first start: one sync serves all who wait.
+        # At a first start thousands of files are new: one sync serves all that wait.
         while self._synced < wanted and self._descriptor is not None:
             if self._syncing is None:
                 self._syncing = asyncio.create_task(self._sync())
@@ -148,14 +148,14 @@ class IntentLog:
             self._distrust(error)
 
     def forget_before(self, number: int) -> None:
-        """Remove the files before *number*: the saved positions tell what they told."""
+        """Remove the files before *number*: the saved positions cover them."""
         for found, path in _files(self._folder):
             if found < number:
-                with contextlib.suppress(OSError):  # an old file that stays is ignored when read
+                with contextlib.suppress(OSError):  # an old file that remains is ignored later
                     path.unlink()
 
     def close(self) -> None:
-        """Note nothing any more."""
+        """Close the file; nothing more is noted."""
         self._close()
 
     def _made(self, number: int) -> int:
@@ -172,8 +172,8 @@ class IntentLog:
 
     def _distrust(self, error: OSError) -> None:
         # Without the files, the next start marks what it sends as perhaps sent before; with
-        # incomplete ones it would not. Removing works on a full disk.
-        self.problem = f"cannot note what is sent in {self._folder}: {error.strerror}; free space"
+        # incomplete files it would not. Files can be removed on a full disk.
+        self.problem = f"cannot write intents in {self._folder}: {error.strerror}; free space there"
         log.error("intents cannot be written; shipping goes on", extra={"reason": self.problem})
         self._close()
         for _, path in _files(self._folder):
@@ -187,7 +187,7 @@ class IntentLog:
 
 
 def read_noted(folder: Path, first: int, boot: str) -> Noted:
-    """Return what was noted in the files from *first* on."""
+    """Return the content of the files from *first* on."""
     noted = Noted([], [], is_complete=False)
     is_complete = False
     for number, path in _files(folder):
@@ -215,7 +215,7 @@ def read_noted(folder: Path, first: int, boot: str) -> Noted:
 
 
 def newest_number(folder: Path) -> int:
-    """Return the highest number of a file that is there, or 0."""
+    """Return the highest number of the files, or 0."""
     return max((number for number, _ in _files(folder)), default=0)
 
 
@@ -231,7 +231,7 @@ def _files(folder: Path) -> list[tuple[int, Path]]:
 def _lines(path: Path) -> Iterator[list[Any]]:
     with path.open("rb") as file:
         raw = file.read(INTENTS_BYTES_MAX)
-    # What follows the last newline was being written when the process was killed, before its send.
+    # Bytes after the last newline: the process was killed while it wrote them, before the send.
     for line in raw.split(b"\n")[:-1]:
         try:
             row = json.loads(line)
@@ -247,13 +247,12 @@ def _write(descriptor: int, row: list[object]) -> None:
         raise OSError(28, "no space left on device")
 
 
-# Read once at the start, with the intents noted since; then written whenever something moved. A
-# file that cannot be believed is set aside, and everything is sent again, marked so that readers
-# cut it.
+# Read once at the start, with the intents noted since; then written whenever something changed. A
+# damaged file is set aside, and everything is sent again, marked so that readers drop duplicates.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """What is kept of one source. *saved* is the chain's own, *births* what it noted since then;
-    *absent_since_s* is the wall-clock time since which the source has been gone.
+    """The saved state of one source. *saved* is the state of its chain, *births* the generations
+    that it began since then; *absent_since_s* is the wall-clock time since which it has been gone.
     """
 
     saved: dict[str, Any] | None = None
@@ -275,11 +274,11 @@ class LastAck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Everything that a shipper knows across its restarts.
+    """Everything that a shipper keeps across restarts.
 
-    *groups* are those of collectors that have said anything, by host: an account's `groups`.
-    *is_complete* says that every byte ever sent stands in a position or an intent; else any byte
-    may have been sent before. *was_broken* that the file was there and could not be believed.
+    *groups* are the groups of collectors that have reported, by host: an account's `groups`.
+    *is_complete*: every byte that was ever sent is covered by a position or an intent; else any
+    byte may have been sent before. *was_broken*: the file was there, and was damaged.
     """
 
     sources: dict[Key, SourceRecord] = field(default_factory=dict)
@@ -292,7 +291,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What is to be saved of a `State`, the sources as `encode_row` makes them."""
+    """The parts of a `State` to save, the sources as rows of `encode_row`."""
 
     rows: list[str]
     groups: dict[str, dict[str, int]]
@@ -301,8 +300,8 @@ class Snapshot:
 
 
 def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
-    """Return what was saved in *folder*; after damage an empty state that says so. What waits for
-    a word of collectors waits from *now_s* on.
+    """Return the state that was saved in *folder*; after damage an empty one that is marked as
+    broken. Unconfirmed ranges count as acknowledged at *now_s*.
     """
     path = folder / _KIND
     was_stopped = _take_stop_mark(folder)
@@ -315,7 +314,7 @@ def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
     except (statefile.StateBroken, ValueError, TypeError, KeyError, AttributeError) as error:
         aside = statefile.set_aside(path)
         log.error(
-            "positions are broken; what the files hold is sent again, and readers cut it",
+            "the checkpoint is damaged; all files are sent again, and readers drop duplicates",
             extra={"reason": f"{type(error).__name__}: {error}", "aside": str(aside)},
         )
         return State(was_broken=True)
@@ -330,11 +329,11 @@ def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
 
 
 def peek(folder: Path) -> dict[Key, SourceRecord]:
-    """Return what the shipper of *folder*, which may run, saved last of its sources.
+    """Return the sources that the shipper of *folder*, which may be running, saved last.
 
     Raises:
-        StateBroken: it cannot be believed.
-        FileNotFoundError: none ever saved there.
+        StateBroken: the file is damaged.
+        FileNotFoundError: no shipper ever saved there.
     """
     path = folder / _KIND
     data = statefile.read_state(path, _KIND, _VERSION)
@@ -346,7 +345,7 @@ def peek(folder: Path) -> dict[Key, SourceRecord]:
         raise statefile.StateBroken(f"{path}: {type(error).__name__}: {error}") from error
 
 
-class PositionKeeper:
+class CheckpointWriter:
     """Writes the snapshot that *take* returns whenever `changed` was called since the last time."""
 
     def __init__(
@@ -361,7 +360,7 @@ class PositionKeeper:
         self._is_begun = False
 
     def changed(self) -> None:
-        """Remember that there is something to save."""
+        """Note that there is something to save."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -372,17 +371,18 @@ class PositionKeeper:
             await asyncio.sleep(SAVE_INTERVAL_S)
 
     async def save(self, *, is_last: bool = False) -> bool:
-        """Save now; return whether that worked. `problem` says why not, and shipping goes on.
+        """Save now; return whether that succeeded. If not, `problem` is the reason, and shipping
+        goes on.
 
-        *is_last* says that nothing is sent any more.
+        *is_last*: nothing more is sent.
         """
         self._changed.clear()
         try:
             if self._folder.restore():
                 self._is_begun = False
-            # From here on new intents go into a file of their own, and the snapshot holds what is
-            # in flight now: no kill at any moment leaves a batch that neither of them tells of.
-            # After a failure the file that was begun is used on: a full disk gets no more files.
+            # From here on new intents go into a new file, and the snapshot holds the batches in
+            # flight: whenever the process is killed, each batch is in one of them. After a failure
+            # the file that was begun is used on, so that a full disk does not get more files.
             if not self._is_begun or self._intents.problem:
                 self._intents.begin(self._number + 1)
                 self._number += 1
@@ -418,7 +418,7 @@ class PositionKeeper:
 
 
 def bounded(records: dict[Key, SourceRecord], now_s: float) -> dict[Key, SourceRecord]:
-    """Return *records* without those that have been absent for too long, and within the limit."""
+    """Return *records* without those that are absent for too long, and within the limit."""
     kept = {key: record for key, record in records.items() if _is_kept(record, now_s)}
     if len(kept) <= SOURCES_MAX:
         return kept
@@ -437,8 +437,8 @@ def _is_kept(record: SourceRecord, now_s: float) -> bool:
 
 
 def _take_stop_mark(folder: Path) -> bool:
-    # A file of its own, since removing it works on a full disk as well: a shipper that cannot save
-    # must not leave the word of the one before it.
+    # The mark is a separate file, since that can be removed on a full disk too: a shipper that
+    # cannot save must not leave the mark of a former one.
     mark = folder / _STOP_MARK
     if not mark.exists():
         return False
@@ -448,7 +448,7 @@ def _take_stop_mark(folder: Path) -> bool:
 
 
 def encode_row(key: Key, record: SourceRecord) -> str:
-    """Return one source as it is saved; whoever keeps it need not be asked again."""
+    """Return the row of one source, as it is saved."""
     return json.dumps(_row(key, record), separators=(",", ":"))
 
 
@@ -484,8 +484,8 @@ def _decoded(data: dict[str, Any], now_s: float) -> State:
     return State(
         sources={Key(row["host"], row["source"]): _record(row, now_s) for row in rows},
         groups={
-            str(host): {str(name): int(begun) for name, begun in told.items()}
-            for host, told in data["groups"].items()
+            str(host): {str(name): int(begun) for name, begun in groups.items()}
+            for host, groups in data["groups"].items()
         },
         acks={subject: LastAck(*fields) for subject, fields in data["acks"].items()},
         rollbacks={str(name): int(count) for name, count in data["rollbacks"].items()},

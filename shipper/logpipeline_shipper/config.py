@@ -1,4 +1,4 @@
-"""Everything that a shipper is told, in one frozen value, so that no other module reads options."""
+"""The configuration of a shipper, in one frozen value, so that no other module reads options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import LocalShipper
 from logpipeline_shipper.files.chain import ReadFrom
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 from logpipeline_shipper.kubernetes.client import Access
 
 Compression = Literal["zstd", "none"]
@@ -26,7 +26,7 @@ LINE_BYTES_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
-    """How lines are put together into messages.
+    """The rules by which lines are combined to messages.
 
     With *message* ``line`` each message is one line without headers, as fshipper sends it.
     """
@@ -42,15 +42,14 @@ class BatchOptions:
 class ShipperConfig:
     """One shipper: where it reads, where it sends, and its limits.
 
-    An empty *control_root* says that no collectors of ours are there to tell how far they are.
-    Without positions, collectors are asked for so long what they know: *recall_s* at a first start,
-    where there may be none yet, *recall_lost_s* where positions were lost. Positions of a pipeline
-    other than *pipeline_uid*, which had the same data folder, are set aside. With *kubernetes*, the
-    API server is asked for the pods of the node *node*, those of the namespace *pods_of* only where
-    one is given. *namespaces_file* holds the namespaces that are read, where it changes which these
-    are. With *read_out_s* nobody else writes any
-    more when the shipper is asked to stop: it first ships, for so long at most, what stands in the
-    files, to the last byte.
+    With an empty *control_root* there are no collectors that report their progress. Without a
+    checkpoint, collectors are asked what they have, for *recall_s* at a first start, when there may
+    be no collectors yet, and for *recall_lost_s* if the checkpoint was lost. A checkpoint of a
+    pipeline other than *pipeline_uid*, which had the same data folder, is set aside. With
+    *kubernetes*, the API server is asked for the pods of the node *node*, or only for those in the
+    namespace *pods_of*, if that is given. *namespaces_file* names the namespaces to read, if these
+    may change. With *read_out_s* nothing more is written to the files once the shipper is asked to
+    stop: it first ships all of their bytes, for so long at most.
     """
 
     nats: NatsOptions
@@ -106,7 +105,7 @@ def from_pipeline(
     spec = pipeline.spec
     local = {each.name: each for each in spec.local.shippers}[shipper]
     name = host or host_of(local)
-    # Who selects by labels knows no namespace until the file names them.
+    # With a selector by labels, no namespace is known until the file names them.
     first = {"Own": frozenset({pipeline.namespace}), "Selector": frozenset[str]()}
     namespaces = first.get(spec.shippers.pod_namespaces or "All")
     return ShipperConfig(
@@ -149,12 +148,12 @@ def from_pipeline(
 
 
 def host_of(local: LocalShipper) -> str:
-    """Return the host whose logs *local* ships unless it is told another one."""
+    """Return the host whose logs *local* ships, unless another one is given."""
     return local.host or socket.gethostname()
 
 
 def hosts_of(pipeline: LogPipeline, local: LocalShipper, host: str) -> tuple[HostSources, ...]:
-    """Return where the shipper *local* of *pipeline* finds the logs of *host*."""
+    """Return the places where the shipper *local* of *pipeline* finds the logs of *host*."""
     pods = local.pods if pipeline.spec.shippers.container_logs else None
     folders = HostSources(
         host=host,

@@ -16,46 +16,47 @@ from logpipeline_shipper import resend
 from logpipeline_shipper.account import REFUSED, Account, Gap
 from logpipeline_shipper.checkpoint import Intent, Key
 from logpipeline_shipper.files.chain import Chunk
-from logpipeline_shipper.files.sources import SourceId
-from logpipeline_shipper.message import ATTEMPT_BYTES, Packer, Parcel
+from logpipeline_shipper.files.listing import SourceId
+from logpipeline_shipper.message import ATTEMPT_BYTES, Message, MessageBuilder
 from logpipeline_shipper.publish import IdTaken, Unsendable
-from logpipeline_shipper.resend import Past, Piece
+from logpipeline_shipper.resend import EarlierSends, Piece
 from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
 
-# Where each line is a message: each of them is kept in mind until all of a chunk have arrived, and
-# what needs no answer is sent without giving others a turn. The rest is read once more.
+# If each line is a message, so many are taken from a chunk, and the rest is read once more: each
+# intent is kept until all of the chunk are acknowledged, and messages without acknowledgement are
+# sent without a turn for other sources.
 LINES_AT_ONCE_MAX = 2048
 
 
 @dataclass(slots=True)
-class Lot:
-    """A chunk that was read, in the pieces in which it travels; the first one is packed.
+class PreparedChunk:
+    """A chunk that was read, in the pieces in which it is sent; *message* is that of the first.
 
-    *is_part* says that it is only the first part of what was read: the rest is read once more.
-    *ack* is what was to be waited for when it was read; it holds for all of it.
+    *is_part*: it is only the first part of what was read, and the rest is read once more. *ack* is
+    the acknowledgement to wait for; it was valid when the chunk was read, and holds for all of it.
     """
 
     chunk: Chunk
     is_part: bool
     pieces: deque[Piece]
-    parcel: Parcel
+    message: Message
     held_bytes: int
     ack: Acknowledge
 
 
 class Delivery:
-    """The way of one source's chunks to the server. *ack* is what lots wait for that are read from
-    now on; *birth* returns what a chain knows a generation again by; *in_flight* are the messages
-    of the chunk that is being sent.
+    """Sends the chunks of one source to the server. *ack* is the acknowledgement to wait for, of
+    chunks that are read from now on; *birth* returns the row by which a chain recognises a
+    generation; *in_flight* are the messages of the chunk that is being sent.
     """
 
     __slots__ = (
         "_account",
         "_birth",
-        "_packer",
-        "_past",
+        "_builder",
+        "_earlier",
         "_shared",
         "ack",
         "id",
@@ -66,8 +67,8 @@ class Delivery:
     def __init__(
         self,
         id: SourceId,
-        packer: Packer,
-        past: Past,
+        builder: MessageBuilder,
+        earlier: EarlierSends,
         account: Account,
         shared: Shared,
         birth: Callable[[str], list[Any]],
@@ -76,65 +77,67 @@ class Delivery:
         self.key = Key(id.host, id.source)
         self.ack: Acknowledge = "batch"
         self.in_flight: dict[Intent, None] = {}  # a set in order
-        self._packer = packer
-        self._past = past
+        self._builder = builder
+        self._earlier = earlier
         self._account = account
         self._shared = shared
         self._birth = birth
 
-    def prepare(self, chunk: Chunk) -> Lot:
-        """Return *chunk* ready to be sent; it may be done in a thread."""
+    def prepare(self, chunk: Chunk) -> PreparedChunk:
+        """Return *chunk* ready to be sent; this may run in a thread."""
         ack = self.ack
-        pieces = deque(self._past.pieces(chunk, self.id.format))
+        pieces = deque(self._earlier.pieces(chunk, self.id.format))
         if ack == "each" or self._shared.options.message == "line":
             pieces = deque(islice(self._single(pieces), LINES_AT_ONCE_MAX))
         end = pieces[-1].chunk.end
         is_part = end < chunk.end
         if is_part:
             chunk, _ = resend.split_at(chunk, end, self.id.format)
-        parcel = self._packer.pack(pieces[0])
-        return Lot(chunk, is_part, pieces, parcel, len(chunk.data) + len(parcel.payload), ack)
+        message = self._builder.build(pieces[0])
+        return PreparedChunk(
+            chunk, is_part, pieces, message, len(chunk.data) + len(message.payload), ack
+        )
 
-    async def deliver(self, lot: Lot) -> None:
-        """Send all of *lot*, one message after the other."""
-        if not self._account.knows(lot.chunk.generation):
-            birth = self._birth(lot.chunk.generation)
+    async def deliver(self, prepared: PreparedChunk) -> None:
+        """Send all of *prepared*, one message after the other."""
+        if not self._account.knows(prepared.chunk.generation):
+            birth = self._birth(prepared.chunk.generation)
             await self._shared.intents.note_birth(self.key, birth)
-            self._account.begin(lot.chunk.generation, lot.chunk.start)
-        parcel: Parcel | None = lot.parcel
-        while lot.pieces:
-            piece = lot.pieces.popleft()
-            smaller = await self._send(piece, parcel, lot.ack, is_noted=True)
-            lot.pieces.extendleft(reversed(smaller))
-            parcel = None
+            self._account.begin(prepared.chunk.generation, prepared.chunk.start)
+        message: Message | None = prepared.message
+        while prepared.pieces:
+            piece = prepared.pieces.popleft()
+            smaller = await self._send(piece, message, prepared.ack, is_noted=True)
+            prepared.pieces.extendleft(reversed(smaller))
+            message = None
 
     async def repeat(self, chunk: Chunk, attempt: str) -> None:
-        """Send *chunk*, which had been acknowledged before, under ids of its own."""
+        """Send *chunk*, which was acknowledged before, once more under new ids."""
         pieces = [Piece(chunk, attempt, True)]
         while pieces:
-            # Nothing is noted: if it is lost, whoever misses the bytes asks for them again.
+            # No intent: if it is lost, collectors report the hole again.
             pieces[:0] = await self._send(pieces.pop(0), None, "batch", is_noted=False)
 
     async def name(self, gap: Gap) -> None:
-        """Tell collectors that the bytes of *gap* are lost."""
+        """Report to collectors that the bytes of *gap* are lost."""
         if self._shared.options.message == "line":
-            # A line alone has no headers that could say so: it is counted here, and logged.
+            # A line without headers cannot report a loss: it is only counted and logged here.
             self._account.name(gap)
             return
         begins = self._account.begins_at(gap.generation, gap.start)
-        parcel = self._packer.pack_loss(gap, begins=begins)
+        message = self._builder.build_loss(gap, begins=begins)
         try:
-            ack = await self._shared.sender.send(parcel, resend=False)
+            ack = await self._shared.sender.send(message, resend=False)
         except Unsendable as error:
             self._shared.totals.unnamed_bytes += gap.end - gap.start
             fields = {**self.key._asdict(), **gap._asdict(), "reason": error.reason}
-            log.error("a loss cannot be told to collectors", extra=fields)
+            log.error("a loss cannot be reported to collectors", extra=fields)
         else:
-            self._note_arrived(parcel, ack)
+            self._note_arrived(message, ack)
         self._account.name(gap)
 
-    def _note_arrived(self, parcel: Parcel, ack: PubAck) -> None:
-        batch = parcel.batch
+    def _note_arrived(self, message: Message, ack: PubAck) -> None:
+        batch = message.batch
         self._account.acknowledged(
             batch.generation,
             (batch.start, batch.end),
@@ -148,30 +151,30 @@ class Delivery:
                 yield piece._replace(chunk=line)
 
     async def _send(
-        self, piece: Piece, parcel: Parcel | None, ack: Acknowledge, *, is_noted: bool
+        self, piece: Piece, message: Message | None, ack: Acknowledge, *, is_noted: bool
     ) -> list[Piece]:
         """Send one message; return the smaller pieces that are to be sent in its place, if any."""
         sender, chunk = self._shared.sender, piece.chunk
-        if parcel is None:
-            parcel = self._packer.pack(piece)
+        if message is None:
+            message = self._builder.build(piece)
         try:
-            sender.check_size(parcel)
+            sender.check_size(message)
             if is_noted:
                 after = chunk.checksums.after
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt, after)
                 self.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)
-            # What has an attempt of its own makes up for a loss, which must come to an end.
+            # A piece with an attempt fills a loss, which must not be lost once more.
             if ack == "none" and not piece.attempt:
-                await sender.send_unacknowledged(parcel, resend=piece.resend)
+                await sender.send_unacknowledged(message, resend=piece.resend)
             else:
-                arrived = await sender.send(parcel, resend=piece.resend)
-                # Of a line alone nobody will ever say whether it is archived.
-                if not parcel.is_line:
-                    self._note_arrived(parcel, arrived)
+                arrived = await sender.send(message, resend=piece.resend)
+                # Collectors never confirm a line without headers.
+                if not message.is_line:
+                    self._note_arrived(message, arrived)
         except IdTaken as error:
             log.error(
-                "somebody else sent a message under our id; the same goes under another one",
+                "another program used the id of a message; the batch is sent under another id",
                 extra={**self.key._asdict(), "id": str(error)},
             )
             return [Piece(chunk, secrets.token_hex(ATTEMPT_BYTES), True)]

@@ -1,7 +1,7 @@
-"""A shipper in fshipper's way: one file, a raw line per message, nothing asked and nobody told.
+"""A shipper that sends as fshipper does: one file, a line per message, without acknowledgements.
 
-It is the shipper itself with other settings, so that rotation and restarts are survived in the
-same way; only the wire is fshipper's.
+It is the shipper itself with other settings, so that it survives rotation and restarts in the same
+way; only the messages are fshipper's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import check_host
 from logpipeline_shipper.config import KIB, BatchOptions, ShipperConfig
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 
-# What is read at once; each line of it is a message.
+# So much is read at once; each line of it is a message.
 READ_BYTES = 64 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneFile:
-    """What fshipper's producer was told: *file* goes to ``<subject>.p<N>.<host>``."""
+    """The arguments of fshipper's producer: *file* goes to ``<subject>.p<N>.<host>``."""
 
     file: Path
     subject: str
@@ -43,9 +43,9 @@ def config_of(
     """Return the shipper that follows one file.
 
     Raises:
-        BadHost: the host cannot stand in a subject.
+        BadHost: the host cannot be part of a subject.
     """
-    # Discovery follows no links; whoever names one means the file behind it.
+    # Discovery follows no links; a user who names one means its target.
     path = os.path.realpath(what.file)
     return ShipperConfig(
         nats=nats,

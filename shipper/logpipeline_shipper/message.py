@@ -1,4 +1,10 @@
-"""Makes of a chunk what travels: subject, headers, id and the compressed payload."""
+"""Builds the message of a chunk: subject, headers, id and the payload, which may be compressed.
+
+A payload is exactly the bytes ``[start, end)`` of the file: readers refuse one of another length or
+checksum (`logpipeline.wire.decode_payload`), and positions, deduplication and the account of what
+was sent all count these bytes. So a shipper must not change a line: to redact, shorten or enrich
+lines is the task of the program that writes them, or of a reader.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +18,21 @@ import zstandard
 from logpipeline import wire
 from logpipeline.nats.connection import headers_size
 from logpipeline_shipper.account import Gap
-from logpipeline_shipper.files.sources import SourceId
+from logpipeline_shipper.files.listing import SourceId
 from logpipeline_shipper.resend import Piece
 
 # Level 1: measured as the fastest end to end; level 3 costs more here and at the server.
 ZSTD_LEVEL = 1
-# The suffix of a message id: no two attempts at the same bytes may look alike to the server.
+# The suffix of a message id: two attempts at the same bytes need different ids.
 ATTEMPT_BYTES = 4
-# Below this a frame's head eats what compression gains.
+# Below this the header of a frame costs more than compression saves.
 COMPRESSED_BYTES_MIN = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """One message, ready to be sent as often as it takes; *batch* tells of its bytes, which
-    *is_line* keeps to ourselves: the message is a line alone.
+class Message:
+    """One message, ready to be sent as often as necessary. *batch* describes its bytes; with
+    *is_line* the description is not sent: the message is one line without headers.
     """
 
     subject: str
@@ -38,22 +44,22 @@ class Parcel:
     def headers(self, *, resend: bool) -> dict[str, str]:
         """Return the headers; *resend* says that these bytes may have been sent before."""
         if self.is_line:
-            # By it a server with JetStream knows a line that is sent twice.
+            # By this id JetStream recognises a line that is sent twice.
             return {wire.MESSAGE_ID: self.identifier}
         batch = replace(self.batch, resend=True) if resend else self.batch
         return wire.encode_headers(batch, self.identifier)
 
-    def known_as_sent(self) -> Parcel:
-        """Return the same message, of which it is certain that it was sent before."""
+    def known_as_sent(self) -> Message:
+        """Return the same message, marked as certainly sent before."""
         return replace(self, batch=replace(self.batch, unsure=False))
 
     def size(self) -> int:
-        """Return what counts against the server's limit, at most."""
+        """Return the size that counts against the server's limit, at most."""
         return len(self.payload) + headers_size(self.headers(resend=True))
 
 
-class Packer:
-    """Packs the chunks of one source; with *is_line* each of them is a line."""
+class MessageBuilder:
+    """Builds the messages of one source; with *is_line* each message is one line."""
 
     __slots__ = ("_cluster", "_id", "_is_compressing", "_is_line", "_key", "labels", "subject")
 
@@ -76,12 +82,14 @@ class Packer:
         self._is_compressing = is_compressing and not is_line
         self._is_line = is_line
 
-    def pack(self, piece: Piece) -> Parcel:
-        """Return *piece* as a message; its attempt makes its id a fresh one."""
+    def build(self, piece: Piece) -> Message:
+        """Return *piece* as a message; its attempt is part of the message id."""
         chunk = piece.chunk
         compressor = _compressor() if self._is_compressing else None
         if len(chunk.data) < COMPRESSED_BYTES_MIN:
             compressor = None
+        # Exactly the bytes [start, end), unchanged: see the module.
+        assert len(chunk.data) == chunk.end - chunk.start
         payload, is_compressed = wire.encode_payload(chunk.data, compressor)
         batch = wire.Batch(
             source=self._id.source,
@@ -108,11 +116,11 @@ class Packer:
         identifier = wire.message_id(self._key, batch, attempt=piece.attempt)
         if self._is_line:
             payload = payload.removesuffix(b"\n")
-        return Parcel(self.subject, batch, identifier, payload, self._is_line)
+        return Message(self.subject, batch, identifier, payload, self._is_line)
 
-    def pack_loss(self, gap: Gap, *, begins: bool) -> Parcel:
-        """Return the message that names the bytes of *gap* as lost; *begins* says that nothing was
-        shipped of its generation before.
+    def build_loss(self, gap: Gap, *, begins: bool) -> Message:
+        """Return the message that reports the bytes of *gap* as lost; *begins*: shipping of the
+        generation begins with them.
         """
         batch = wire.Batch(
             source=self._id.source,
@@ -130,14 +138,14 @@ class Packer:
             container=self._id.container,
         )
         identifier = wire.message_id(self._key, batch, attempt=secrets.token_hex(ATTEMPT_BYTES))
-        return Parcel(self.subject, batch, identifier, b"")
+        return Message(self.subject, batch, identifier, b"")
 
 
 _threads = threading.local()
 
 
 def _compressor() -> zstandard.ZstdCompressor:
-    # A compressor must not be used by two threads at once, and making one costs more than a batch.
+    # Two threads must not share a compressor, and making one costs more than compressing a batch.
     made = getattr(_threads, "compressor", None)
     if made is None:
         made = _threads.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)

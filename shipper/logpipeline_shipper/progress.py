@@ -1,4 +1,4 @@
-"""Hears how far collectors have archived each source, and acts on the losses that they name."""
+"""Listens to collectors: how far they have archived each source, and which losses they report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import nats.errors
 
@@ -17,18 +18,58 @@ from logpipeline.records import BadRecord, Committed, Progress, Question, questi
 from logpipeline.subjects import ControlSubjects
 from logpipeline_shipper.account import REFUSED, Gap
 from logpipeline_shipper.checkpoint import Key
-from logpipeline_shipper.fleet import ASK_EVERY_S, Fleet, Known, Recall
 from logpipeline_shipper.resend import Due, Rollbacks, Tries
+from logpipeline_shipper.source_manager import Known, SourceManager
 
 log = logging.getLogger(__name__)
 
 
-# Collectors tell what changed, once a second; what they did not confirm for longer is asked for.
+# Collectors report changes once a second. If they have not confirmed something for so long, they
+# are asked.
 ASK_AFTER_S = 10.0
+# The interval of questions about a recall. If no collector listens, the server says so at once.
+ASK_EVERY_S = 0.2
+
+
+@dataclass(slots=True)
+class _Group:
+    """The answer of one group to the last question, which comes in parts."""
+
+    parts: list[Committed] = field(default_factory=list)
+    # The stream's last sequence when the group was first asked: up to it there may be messages of
+    # this host.
+    wanted: int | None = None
+
+
+@dataclass(slots=True)
+class Recall:
+    """The answers of the groups of collectors about one host. Once one group has archived all that
+    was sent before, *known* holds what it has, and *answered* is set.
+    """
+
+    known: Known | None = None
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _groups: defaultdict[str, _Group] = field(default_factory=lambda: defaultdict(_Group))
+
+    def take(self, progress: Progress) -> None:
+        """Take a part of an answer."""
+        group = self._groups[progress.group]
+        group.parts += progress.sources
+        if not progress.is_last:
+            return
+        parts, group.parts = group.parts, []
+        if group.wanted is None:
+            group.wanted = progress.sequence + progress.pending
+        if self.known is None and (progress.sequence >= group.wanted or not progress.pending):
+            known: Known = defaultdict(list)
+            for each in parts:
+                known[each.source].append(each)
+            self.known = dict(known)
+            self.answered.set()
 
 
 class ProgressListener:
-    """Listens for the hosts of a fleet, and asks where nothing was heard yet."""
+    """Listens for all hosts of a source manager, and asks collectors that were silent."""
 
     def __init__(
         self,
@@ -42,7 +83,7 @@ class ProgressListener:
         self.malformed = 0
         self.unhealable_gaps = 0
         self.rollbacks = rollbacks
-        self.fleet: Fleet | None = None
+        self.manager: SourceManager | None = None
         self._connection = connection
         self._control = control
         self._partitions = partitions
@@ -57,7 +98,7 @@ class ProgressListener:
         await self._connection.listen(f"{self._inbox}.*", self._answered)
 
     async def listen(self, host: str) -> None:
-        """Hear of *host* from now on, and ask for what is not confirmed."""
+        """Listen for *host* from now on, and ask for what is not confirmed."""
         token = str(len(self._answering))
         self._answering[token] = host
         partition = partition_of(host, self._partitions)
@@ -72,7 +113,7 @@ class ProgressListener:
             return  # the next connection listens and asks again
 
     async def recall(self, host: str, patience_s: float) -> Known:
-        """Return what collectors know of *host*, or nothing if none says so in *patience_s*."""
+        """Return what collectors have of *host*; nothing if none answers within *patience_s*."""
         recall = self._recalls[host] = Recall()
         token = next(token for token, name in self._answering.items() if name == host)
         with contextlib.suppress(TimeoutError):
@@ -86,14 +127,14 @@ class ProgressListener:
         del self._recalls[host]
         if recall.known is None:
             log.warning(
-                "no collector says what it has; all that stands in the files is sent",
+                "no collector answered what it has; everything in the files is sent",
                 extra={"host": host, "waited_s": patience_s},
             )
         return recall.known or {}
 
     async def ask_all(self) -> None:
-        """Ask for all that is not confirmed: what was told while there was no connection is
-        lost.
+        """Ask for all that is not confirmed: reports that were sent while there was no connection
+        are lost.
         """
         try:
             for token, host in list(self._answering.items()):
@@ -102,15 +143,15 @@ class ProgressListener:
             return
 
     async def run(self) -> None:
-        """Ask, for ever, where something was sent and nobody says what became of it.
+        """Ask, for ever, about hosts of which something was sent, and no collector reported.
 
-        What never reached a collector, a roll-back, or a hole that was filled in vain, is told only
-        to who asks.
+        Bytes that never reached a collector, a roll-back, and a hole that was filled in vain are
+        only reported in an answer.
         """
         while True:
             await asyncio.sleep(ASK_AFTER_S)
-            assert self.fleet is not None
-            hosts = self.fleet.lacking_word(ASK_AFTER_S)
+            assert self.manager is not None
+            hosts = self.manager.unreported(ASK_AFTER_S)
             try:
                 for token, host in list(self._answering.items()):
                     if host in hosts:
@@ -119,8 +160,8 @@ class ProgressListener:
                 continue
 
     async def _ask_unconfirmed(self, host: str, token: str) -> None:
-        assert self.fleet is not None
-        for question in questions(self.fleet.unconfirmed(host)):
+        assert self.manager is not None
+        for question in questions(self.manager.unconfirmed(host)):
             await self._ask(host, token, question)
 
     async def _ask(self, host: str, token: str, question: Question) -> None:
@@ -130,7 +171,7 @@ class ProgressListener:
 
     def _answered(self, message: RawMessage) -> None:
         host = self._answering.get(message.subject.decode("utf-8", "replace").rsplit(".", 1)[1])
-        # A status in place of an answer: nobody listens, and that is no fault.
+        # A status in place of an answer: no collector listens, which is no error.
         if host is None or message.status:
             return
         progress = self._take(host, message.data)
@@ -138,13 +179,13 @@ class ProgressListener:
             return
         if host in self._recalls:
             self._recalls[host].take(progress)
-        self._weigh(host, progress)
+        self._compare(host, progress)
 
-    def _weigh(self, host: str, progress: Progress) -> None:
-        """Compare what a group has of what it was asked for with what was sent. Of what it does
-        not speak of, it says nothing: it was sent since, or stands in another part.
+    def _compare(self, host: str, progress: Progress) -> None:
+        """Compare what a group has with what was sent. A generation that the answer does not name
+        was sent since the question, or is in another part of the answer.
         """
-        assert self.fleet is not None
+        assert self.manager is not None
         known: defaultdict[str, dict[str, Committed | None]] = defaultdict(dict)
         for committed in progress.sources:
             known[committed.source][committed.generation] = committed
@@ -152,39 +193,41 @@ class ProgressListener:
             known[source][generation] = None
         for source, generations in known.items():
             key = Key(host, source)
-            self._mend(key, self.fleet.answer(key, progress, generations))
+            self._fill(key, self.manager.answer(key, progress, generations))
 
     def _take(self, host: str, payload: bytes) -> Progress | None:
-        assert self.fleet is not None
+        assert self.manager is not None
         try:
             progress = Progress.decode(payload)
         except BadRecord as error:
             self.malformed += 1
             if self.malformed == 1:
-                log.warning("a malformed progress message", extra={"reason": str(error)})
+                log.warning(
+                    "a collector sent a malformed progress message", extra={"reason": str(error)}
+                )
             return None
         for committed in progress.sources:
             key = Key(host, committed.source)
-            self._mend(key, self.fleet.confirm(key, committed, progress.group))
+            self._fill(key, self.manager.confirm(key, committed, progress.group))
         if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
             log.error(
                 "a collector reports that the stream lost messages; what is not archived is sent "
                 "again",
                 extra={"host": host, "partition": progress.partition, "group": progress.group},
             )
-            self.fleet.doubt_partition(progress.partition)
+            self.manager.doubt_partition(progress.partition)
         return progress
 
-    def _mend(self, key: Key, gaps: Iterable[Gap]) -> None:
-        assert self.fleet is not None
+    def _fill(self, key: Key, gaps: Iterable[Gap]) -> None:
+        assert self.manager is not None
         for gap in gaps:
             match self._tries.due(key, gap, self._clock()):
                 case Due.NOW:
-                    self.fleet.owe(key, gap)
+                    self.manager.owe(key, gap)
                 case Due.NEVER:
                     self.unhealable_gaps += 1
                     log.error(
-                        "bytes were sent again and again, and are still missing",
+                        "bytes were sent again several times, and collectors still lack them",
                         extra={**key._asdict(), **gap._asdict()},
                     )
-                    self.fleet.lose(key, gap._replace(cause=REFUSED))
+                    self.manager.lose(key, gap._replace(cause=REFUSED))

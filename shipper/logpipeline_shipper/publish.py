@@ -1,5 +1,5 @@
-"""Publishes one message until its outcome is known; what a failure means for its bytes is a pure
-decision.
+"""Publishes a message until its outcome is known. What a failure means for the bytes is decided by
+a pure function, `classify`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import STILL_IN_PROCESS, ApiError, JetStream, PubAck
-from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.message import Message
 
-# Error codes of nats-server (its errors.json): what is wrong with the message itself. Every other
-# refusal speaks of a stream, an account or a server, and ends when somebody raises a limit, trims,
-# unseals or repairs: a list of those would lack the next release's.
+# Error codes of nats-server (its errors.json) that say that the message itself is wrong. All other
+# refusals concern a stream, an account or a server, and end when a limit is raised, or something is
+# trimmed, unsealed or repaired. A list of those would lack the ones of the next release.
 MESSAGE_EXCEEDS_STREAM_MAXIMUM = 10054
 HEADERS_EXCEED_MAXIMUM = 10097
 
@@ -26,70 +26,70 @@ log = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 5.0
-# A server that syncs each message answers 1,000 a second: with 10,000 sources of a host at once,
-# most acknowledgements would come too late, and their batches be sent twice.
+# A server that syncs each message acknowledges 1,000 a second. If 10,000 sources of a host sent at
+# once, most acknowledgements would come too late, and the batches be sent twice.
 IN_FLIGHT_PER_SUBJECT_MAX = 64
-# The server works on the same id right now; its answer is a matter of milliseconds.
+# The server is just storing a message with the same id: that takes milliseconds.
 IN_PROCESS_WAIT_S = 0.05
 
 
-# Only what is wrong with the *message* may ever put it aside. What is wrong with the stream, the
-# server or the network is waited for: the file is the buffer.
-class Verdict(Enum):
-    """What to do next with the bytes of a publish that was not acknowledged."""
+# A message is put aside only if the message itself is wrong. If the stream, the server or the
+# network has a problem, the shipper waits: the file is the buffer.
+class PublishFailure(Enum):
+    """The meaning of a failed publish for its bytes, and so the next step."""
 
-    UNKNOWN = "unknown"  # they may be stored: the same again, under the same id, marked
-    NOT_SENT = "not-sent"  # they are certainly not stored: the same again
-    NO_STREAM = "no-stream"  # nobody listens: wait until somebody does
-    FULL = "full"  # nothing is taken now, for whatever reason: wait until it is
-    SOON = "soon"  # the server is busy with the same id: again in a moment
+    UNKNOWN = "unknown"  # they may be stored: send them again under the same id, marked
+    NOT_SENT = "not-sent"  # they are certainly not stored: send them again
+    NO_STREAM = "no-stream"  # no stream has the subject: wait until one has
+    FULL = "full"  # the stream refuses messages, for whatever reason: wait
+    SOON = "soon"  # the server is busy with the same id: send them again in a moment
     SPLIT = "split"  # too large as one message
-    REFUSED = "refused"  # never as it is: quarantine
+    REFUSED = "refused"  # the message will never be accepted: quarantine
 
 
-def judge(error: Exception) -> Verdict:
-    """Return what *error* says about the bytes that were to be sent."""
+def classify(error: Exception) -> PublishFailure:
+    """Return what *error* means for the bytes that should be sent."""
     match error:
         case TooLarge():
-            return Verdict.SPLIT
+            return PublishFailure.SPLIT
         case NoResponders():
-            return Verdict.NO_STREAM
+            return PublishFailure.NO_STREAM
         case NotSent():
-            return Verdict.NOT_SENT
+            return PublishFailure.NOT_SENT
         case OutcomeUnknown():
-            return Verdict.UNKNOWN
+            return PublishFailure.UNKNOWN
         case ApiError():
-            return _judge_refusal(error)
+            return _classify_refusal(error)
     raise error
 
 
-def _judge_refusal(error: ApiError) -> Verdict:
+def _classify_refusal(error: ApiError) -> PublishFailure:
     match error.err_code:
         case code if code == STILL_IN_PROCESS:
-            return Verdict.SOON
+            return PublishFailure.SOON
         case code if code == MESSAGE_EXCEEDS_STREAM_MAXIMUM:
-            return Verdict.SPLIT
+            return PublishFailure.SPLIT
         case code if code == HEADERS_EXCEED_MAXIMUM:
-            return Verdict.REFUSED
-    return Verdict.FULL
+            return PublishFailure.REFUSED
+    return PublishFailure.FULL
 
 
-def advice(verdict: Verdict, subject: str, error: Exception) -> str:
-    """Return what a human is told while *verdict* lasts."""
-    match verdict:
-        case Verdict.NO_STREAM:
-            return f"no stream listens on {subject}; run `logpipeline apply`"
-        case Verdict.FULL:
-            return f"the stream takes nothing on {subject}: {error}; lines wait in their files"
-        case Verdict.UNKNOWN:
+def advice(failure: PublishFailure, subject: str, error: Exception) -> str:
+    """Return the message for users while *failure* lasts."""
+    match failure:
+        case PublishFailure.NO_STREAM:
+            return f"no stream has the subject {subject}; run `logpipeline apply`"
+        case PublishFailure.FULL:
+            return f"the stream refuses messages on {subject}: {error}; lines wait in their files"
+        case PublishFailure.UNKNOWN:
             return f"no acknowledgement on {subject}: {error}; the same batch is sent again"
     return f"waiting to send on {subject}: {error}"
 
 
-# An answer that does not come means nothing: the same bytes go again under the same id, marked, for
-# as long as it takes. `judge` decides what each failure means; here it is carried out.
+# A missing acknowledgement proves nothing: the same bytes are sent again under the same id, marked,
+# until one comes.
 class Unsendable(Exception):
-    """The message will never be taken as it is; *is_too_large* says that smaller ones may be."""
+    """The message will never be accepted; *is_too_large*: smaller ones may be."""
 
     def __init__(self, reason: str, *, is_too_large: bool) -> None:
         self.reason = reason
@@ -98,30 +98,30 @@ class Unsendable(Exception):
 
 
 class IdTaken(Exception):
-    """The server knows the id of a message that was never sent: somebody else used it, and the
-    message was dropped. The same bytes need another id.
+    """The server has another message with this id, which was sent for the first time: another
+    program used the id, and the message was dropped. The same bytes need another id.
     """
 
 
-class Gate(Protocol):
-    """What is waited for before each try: a connection, and a look at what the server still has."""
+class SendGate(Protocol):
+    """Opens for each try once there is a connection, and the check of lost messages is done."""
 
     async def wait(self) -> None:
         """Return when sending may begin."""
 
 
 class Sender:
-    """Publishes for all sources. *on_ack* gets subject, id, acknowledgement and the highest
-    sequence that was acknowledged on that stream when this try began.
+    """Publishes for all sources. *on_ack* gets the message, its acknowledgement, and the highest
+    sequence that the stream had acknowledged when this try began.
     """
 
     def __init__(
         self,
         js: JetStream,
-        gate: Gate,
+        gate: SendGate,
         *,
         ack_timeout_s: float,
-        on_ack: Callable[[Parcel, PubAck, int], None],
+        on_ack: Callable[[Message, PubAck, int], None],
         floor: Callable[[str], int],
     ) -> None:
         self.acks = 0
@@ -138,22 +138,22 @@ class Sender:
         self._floor = floor
         self._turns: dict[str, asyncio.Semaphore] = {}
 
-    def check_size(self, parcel: Parcel) -> None:
-        """Refuse what the server's ``max_payload`` forbids, before anything is noted or sent.
+    def check_size(self, message: Message) -> None:
+        """Refuse a message above the server's ``max_payload``, before anything is noted or sent.
 
         Raises:
             Unsendable: it is too large.
         """
-        size, limit = parcel.size(), self._js.connection.max_payload_bytes
+        size, limit = message.size(), self._js.connection.max_payload_bytes
         if size > limit:
             raise Unsendable(str(TooLarge(size, limit)), is_too_large=True)
 
-    async def send(self, parcel: Parcel, *, resend: bool) -> PubAck:
-        """Publish *parcel* until the server says that it is stored, and return what it said.
-        *resend*: it may be already.
+    async def send(self, message: Message, *, resend: bool) -> PubAck:
+        """Publish *message* until the server acknowledges it, and return the acknowledgement.
+        *resend*: it may be stored already.
 
         Raises:
-            Unsendable: the server will never take it.
+            Unsendable: the server will never accept it.
             IdTaken: the server has another message of this id.
         """
         waiting_s = BACKOFF_FIRST_S
@@ -161,59 +161,59 @@ class Sender:
             while True:
                 await self._gate.wait()
                 try:
-                    async with self._turn(parcel.subject):
-                        ack = await self._try(parcel, resend=resend)
+                    async with self._turn(message.subject):
+                        ack = await self._try(message, resend=resend)
                     if ack.duplicate and not resend:
-                        raise IdTaken(parcel.identifier)
+                        raise IdTaken(message.identifier)
                     return ack
                 except (ApiError, NotSent, OutcomeUnknown) as error:
-                    verdict = judge(error)
-                    if verdict in (Verdict.SPLIT, Verdict.REFUSED):
-                        is_too_large = verdict is Verdict.SPLIT
+                    failure = classify(error)
+                    if failure in (PublishFailure.SPLIT, PublishFailure.REFUSED):
+                        is_too_large = failure is PublishFailure.SPLIT
                         raise Unsendable(str(error), is_too_large=is_too_large) from error
-                    if verdict is Verdict.UNKNOWN:
-                        # From here on it is known to have been sent.
-                        resend, parcel = True, parcel.known_as_sent()
-                    self._note_problem(parcel.subject, verdict, error)
-                if verdict is Verdict.SOON:
+                    if failure is PublishFailure.UNKNOWN:
+                        # From here on it is certain that it was sent.
+                        resend, message = True, message.known_as_sent()
+                    self._note_problem(message.subject, failure, error)
+                if failure is PublishFailure.SOON:
                     await asyncio.sleep(IN_PROCESS_WAIT_S)
                 else:
                     await asyncio.sleep(waiting_s)
                     waiting_s = min(2 * waiting_s, BACKOFF_MAX_S)
         finally:
-            self._note_solved(parcel.subject)
+            self._note_solved(message.subject)
 
-    async def send_unacknowledged(self, parcel: Parcel, *, resend: bool) -> None:
-        """Publish *parcel* once there is a connection, and do not ask what became of it."""
+    async def send_unacknowledged(self, message: Message, *, resend: bool) -> None:
+        """Publish *message* once there is a connection, without an acknowledgement."""
         while True:
             await self._gate.wait()
             try:
-                headers = None if parcel.is_line else parcel.headers(resend=resend)
-                await self._js.connection.publish(parcel.subject, parcel.payload, headers=headers)
+                headers = None if message.is_line else message.headers(resend=resend)
+                await self._js.connection.publish(message.subject, message.payload, headers=headers)
                 self.unacknowledged += 1
                 return
             except TooLarge as error:
                 raise Unsendable(str(error), is_too_large=True) from error
             except NotSent:
-                self.retries[Verdict.NOT_SENT.value] += 1
+                self.retries[PublishFailure.NOT_SENT.value] += 1
                 await asyncio.sleep(BACKOFF_FIRST_S)
 
-    async def _try(self, parcel: Parcel, *, resend: bool) -> PubAck:
+    async def _try(self, message: Message, *, resend: bool) -> PubAck:
         reach("shipper.before-send")
-        floor = self._floor(parcel.subject)
+        floor = self._floor(message.subject)
         self.resends += resend
         ack = await self._js.publish(
-            parcel.subject,
-            parcel.payload,
-            parcel.headers(resend=resend),
+            message.subject,
+            message.payload,
+            message.headers(resend=resend),
             timeout_s=self._ack_timeout_s,
         )
-        # Sent and stored, and nobody here knows it yet: the same as an answer that was lost.
+        # Stored, and not yet noted here: a kill now is the same as a lost acknowledgement.
         reach("shipper.after-send")
         self.acks += 1
-        self.acked_bytes += parcel.batch.end - parcel.batch.start
+        self.acked_bytes += message.batch.end - message.batch.start
         self.duplicates += ack.duplicate
-        self._on_ack(parcel, ack, floor)
+        self._on_ack(message, ack, floor)
         return ack
 
     def _turn(self, subject: str) -> asyncio.Semaphore:
@@ -221,13 +221,15 @@ class Sender:
             self._turns[subject] = asyncio.Semaphore(IN_FLIGHT_PER_SUBJECT_MAX)
         return self._turns[subject]
 
-    def _note_problem(self, subject: str, verdict: Verdict, error: Exception) -> None:
-        self.retries[verdict.value] += 1
-        if verdict in (Verdict.SOON, Verdict.NOT_SENT):
+    def _note_problem(self, subject: str, failure: PublishFailure, error: Exception) -> None:
+        self.retries[failure.value] += 1
+        if failure in (PublishFailure.SOON, PublishFailure.NOT_SENT):
             return
-        text = advice(verdict, subject, error)
+        text = advice(failure, subject, error)
         if subject not in self.problems:
-            log.warning("a batch cannot be delivered yet", extra={"reason": text})
+            log.warning(
+                "a batch cannot be delivered yet; it is tried again", extra={"reason": text}
+            )
         self.problems[subject] = text
 
     def _note_solved(self, subject: str) -> None:

@@ -1,6 +1,7 @@
-"""What the server will never take, kept on disk, named and bounded, so that it stops nothing else.
+"""Messages that the server will never accept: kept on disk, so that later lines are not held up.
 
-Each message is a file: a line of JSON that says what it is and why it was refused, then its bytes.
+Each message is a file: a line of JSON that describes it and the reason of the refusal, then its
+bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FILES_MAX = 10_000
 
 
 class Quarantine:
-    """Refused messages in one folder; beyond the limit they are counted and named, not kept."""
+    """Refused messages in one folder; beyond the limit they are counted and logged, not kept."""
 
     def __init__(self, folder: Path, *, bytes_max: int) -> None:
         self.kept = 0
@@ -32,7 +33,7 @@ class Quarantine:
         self._next = 1 + max((int(path.stem) for path in _files(folder)), default=0)
 
     def put(self, about: dict[str, object], data: bytes, reason: str) -> None:
-        """Keep *data*, or where it finds no room, say what is lost."""
+        """Keep *data*; if there is no room, log what is lost."""
         head = json.dumps(about | {"reason": reason}).encode() + b"\n"
         size = len(head) + len(data)
         fields = {**about, "reason": reason, "bytes": len(data)}
@@ -50,7 +51,10 @@ class Quarantine:
         self._files += 1
         self._bytes += size
         self.kept += 1
-        log.error("a batch is refused for good; it is put aside", extra={**fields, "path": path})
+        log.error(
+            "the server will never accept a batch; it is put into the quarantine",
+            extra={**fields, "path": path},
+        )
 
     def _write(self, path: Path, content: bytes) -> None:
         self._folder.mkdir(exist_ok=True, mode=0o700)

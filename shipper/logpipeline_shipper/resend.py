@@ -1,5 +1,5 @@
-"""What of a source may have been sent already, in which pieces it is sent again, and what proves
-that a server lost it. Decisions only: no clock, no connection.
+"""Decides which bytes may have been sent before, in which pieces they are sent again, and what
+proves that a server lost them. No clock, no connection.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from logpipeline_shipper.account import GROUPS_MAX, Gap
 from logpipeline_shipper.checkpoint import Intent, Key, LastAck, Position
 from logpipeline_shipper.files.chunk import Chunk, last_cut, times_of
 
-# A message of this size that is still refused is not refused for its size.
+# If a message of this size is refused as too large, its size is not the reason.
 PIECE_BYTES_MIN = 1024
 
-# A gap is filled again only when a collector had the time to read what filled it.
+# A gap is filled again only after collectors had the time to read what filled it.
 TRY_INTERVAL_S = 30.0
 TRIES_MAX = 5
 TRACKED_MAX = 10_000
-# An empty subject after this is taken for the stream's retention, not for loss.
+# A subject that is empty after this time lost its messages by the stream's retention.
 EMPTY_SUBJECT_IS_LOSS_S = 3600.0
 
 
-# Cuts fall between lines and outside fragment runs; only a line that is too large alone is cut
-# inside, and says so.
+# Cuts are between lines and outside runs of fragments; only a single line that is too large is cut
+# inside, and marked so.
 def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk, Chunk]:
-    """Return the parts of *chunk* before and from *offset*, which is one of the generation."""
+    """Return the parts of *chunk* before and after *offset*, an offset of the generation."""
     assert chunk.start < offset < chunk.end
     head, tail = chunk.data[: offset - chunk.start], chunk.data[offset - chunk.start :]
     is_inside = not head.endswith(b"\n")
@@ -60,7 +60,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
 
 
 def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
-    """Return *chunk* as two parts of about equal size, or None where it is too small for that."""
+    """Return *chunk* as two parts of about equal size, or None if it is too small."""
     size = len(chunk.data)
     if size < 2 * PIECE_BYTES_MIN:
         return None
@@ -68,7 +68,7 @@ def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
     cut = (
         last_cut(chunk.data[:half], log_format)
         or _first_cut(chunk.data, half, log_format)
-        # One line, or one run of fragments: between fragments if that helps, else anywhere.
+        # One line, or one run of fragments: cut between fragments if possible, else anywhere.
         or chunk.data.rfind(b"\n", 0, half) + 1
         or half
     )
@@ -116,8 +116,8 @@ def piece_of(
     """Return the first bytes of *data* as a chunk that begins at *start* of *generation*, whose
     checksum is *checksum* there.
 
-    It ends at the last place where lines allow a cut, or, if *is_last*, with *data* itself.
-    *inside* says that it begins inside a line.
+    It ends at the last line end in *data*, or, if *is_last*, at the end of *data*. *inside*: it
+    begins inside a line.
     """
     size = len(data) if is_last else last_cut(data, log_format) or len(data)
     part = data[:size]
@@ -139,7 +139,7 @@ def piece_of(
 
 
 def _line_ends(data: bytes, log_format: wire.Format) -> Iterator[int]:
-    """Yield where lines of *data*, or runs of fragments, end; the last one is the end of *data*."""
+    """Yield the ends of lines, or of runs of fragments, in *data*; the last is that of *data*."""
     begin = end = 0
     while end := data.find(b"\n", end) + 1:
         is_whole = log_format != "cri" or cri.last_cut(data[begin:end]) == end - begin
@@ -160,11 +160,11 @@ def _first_cut(data: bytes, at_least: int, log_format: wire.Format) -> int:
     return 0
 
 
-# Whatever is not certainly the first sending of its bytes carries the mark, so that every reader
-# checks it; a mark too many costs a look, one too few a duplicate.
+# A message that is not certainly the first sending of its bytes is marked, so that every reader
+# checks it. A superfluous mark costs a check, a missing one a duplicate.
 class Piece(NamedTuple):
-    """A part of a chunk that becomes one message; *is_unsure* where it is marked though nothing is
-    known of an earlier sending.
+    """A part of a chunk that becomes one message. *is_unsure*: it is marked as sent before, but no
+    earlier sending is known.
     """
 
     chunk: Chunk
@@ -173,9 +173,9 @@ class Piece(NamedTuple):
     is_unsure: bool = False
 
 
-class Past:
-    """The past of one source. *is_in_doubt*: anything that stands in its files may have been sent,
-    until everything has been read once.
+class EarlierSends:
+    """The earlier sends of one source. *is_in_doubt*: all bytes of its files may have been sent
+    before, until all have been read once.
     """
 
     __slots__ = ("_noted", "_sent_to", "is_in_doubt")
@@ -183,12 +183,12 @@ class Past:
     def __init__(self, intents: Iterable[Intent], *, is_in_doubt: bool) -> None:
         self.is_in_doubt = is_in_doubt
         self._sent_to: dict[str, int] = {}
-        # The last word on a start counts: a batch that was too large was sent in smaller ones.
+        # The last intent of a start counts: a batch that was too large was sent in smaller ones.
         self._noted: dict[Position, Intent] = {}
         self.note(intents)
 
     def note(self, intents: Iterable[Intent]) -> None:
-        """Take in what may have been sent, in the order in which it was."""
+        """Add *intents*, in the order in which they were noted."""
         for intent in intents:
             self._noted[intent.generation, intent.start] = intent
             sent_to = self._sent_to.get(intent.generation, 0)
@@ -197,8 +197,8 @@ class Past:
     def pieces(self, chunk: Chunk, log_format: wire.Format) -> list[Piece]:
         """Return *chunk* in the pieces in which it was sent before, the rest as one.
 
-        They may end before *chunk* does, where a piece that was sent before goes on beyond it:
-        that one is to be read as a whole.
+        They end before *chunk* does if a piece that was sent before goes beyond *chunk*: that
+        piece has to be read as a whole.
         """
         pieces: list[Piece] = []
         rest = chunk
@@ -217,7 +217,7 @@ class Past:
         return pieces
 
     def acknowledged(self, chunk: Chunk) -> None:
-        """Forget what was noted of the bytes of *chunk*."""
+        """Forget the intents of the bytes of *chunk*."""
         if self._noted:
             for position in [
                 (generation, start)
@@ -227,18 +227,18 @@ class Past:
                 del self._noted[position]
 
     def read_all(self) -> None:
-        """Everything that was in the files has been read: what follows is new."""
+        """Note that all bytes of the files have been read: those that follow are new."""
         self.is_in_doubt = False
         self._sent_to.clear()
         self._noted.clear()
 
 
-# Evidence is needed, never mere lag: the last message of our own subject is not the one that was
-# acknowledged, sequences go back, a collector counts a roll-back more.
+# A loss needs a proof; lag is none. Proofs are: the last message of the subject is not the one that
+# was acknowledged last, sequences went back, or a collector counts one more roll-back.
 def is_lost(last: LastAck, found: StoredMessage | None, now_s: float) -> bool:
     """Return whether *found*, the last message of a subject now, proves that *last* is gone.
 
-    A later message of our own is none: it is one whose acknowledgement did not reach us.
+    A later message of this shipper is no proof: its acknowledgement may not have arrived.
     """
     if found is None:
         return now_s - last.time_s < EMPTY_SUBJECT_IS_LOSS_S
@@ -248,7 +248,7 @@ def is_lost(last: LastAck, found: StoredMessage | None, now_s: float) -> bool:
 
 
 class Due(Enum):
-    """What to do about bytes that a collector lacks."""
+    """When to send bytes again that a collector lacks."""
 
     NOW = "now"
     LATER = "later"
@@ -256,13 +256,13 @@ class Due(Enum):
 
 
 class Tries:
-    """How often each gap was filled: not too often, and not for ever."""
+    """Counts how often each gap was filled, so that none is filled too often or for ever."""
 
     def __init__(self) -> None:
         self._tries: OrderedDict[tuple[Key, str, int, int], tuple[int, float]] = OrderedDict()
 
     def due(self, key: Key, gap: Gap, now_s: float) -> Due:
-        """Return what to do about *gap*; `Due.NOW` counts as a try, `Due.NEVER` comes once."""
+        """Return when to fill *gap*; `Due.NOW` counts as a try, `Due.NEVER` is returned once."""
         name = (key, gap.generation, gap.start, gap.end)
         tries, last_s = self._tries.pop(name, (0, -TRY_INTERVAL_S))
         is_early = now_s - last_s < TRY_INTERVAL_S
@@ -276,13 +276,13 @@ class Tries:
 
 
 class Rollbacks:
-    """The count of roll-backs of each partition, as each group of collectors tells it."""
+    """The number of roll-backs of each partition, as each group of collectors reports it."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self.counts = dict(counts)
 
     def rose(self, group: str, partition: int, count: int) -> bool:
-        """Return whether *count* is more than what was heard before; the first word is none."""
+        """Return whether *count* is higher than the last report; the first report is not."""
         name = f"{partition}/{group}"
         known = self.counts.get(name)
         if known is None and len(self.counts) >= GROUPS_MAX * 1024:

@@ -1,4 +1,4 @@
-"""Puts the shipper together and runs it: from a configuration to lines in their streams."""
+"""Builds a shipper from its configuration, runs it, and stops it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from logpipeline.behind import asked, behind_of
+from logpipeline.backlog import asked, backlog_of
 from logpipeline.nats.connection import Connection, NotSent
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
@@ -21,41 +21,41 @@ from logpipeline_shipper import checkpoint
 from logpipeline_shipper.account import ROLLED_BACK
 from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.config import ShipperConfig
+from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy, boot_id
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import ScanWatermark
 from logpipeline_shipper.files.open_file import DescriptorBudget
-from logpipeline_shipper.files.source_filter import Gate
-from logpipeline_shipper.files.sources import FolderSight
-from logpipeline_shipper.fleet import TICK_S, Fleet, SourceOptions
-from logpipeline_shipper.folder import DataFolder, DataFolderBusy, boot_id
-from logpipeline_shipper.kubernetes.directory import (
+from logpipeline_shipper.files.source_filter import SourceFilter
+from logpipeline_shipper.kubernetes.pods import (
     ChosenNamespaces,
-    Directory,
-    Follower,
     NamespacesFile,
+    PodCache,
+    Reflector,
     collections_of,
 )
 from logpipeline_shipper.progress import ProgressListener
 from logpipeline_shipper.publish import Sender
 from logpipeline_shipper.quarantine import Quarantine
+from logpipeline_shipper.reconnect import LastAcks, ReconnectCheck
 from logpipeline_shipper.resend import Rollbacks
 from logpipeline_shipper.shared import ByteBudget, Shared
+from logpipeline_shipper.source_manager import TICK_S, SourceManager, SourceOptions
 from logpipeline_shipper.status import Health, ShipperMetrics, describe
-from logpipeline_shipper.watch import Acks, Watch
 
 log = logging.getLogger(__name__)
 
 EXIT_FINE = 0
 EXIT_CANNOT_START = 1
 EXIT_BROKEN = 3
-# Reading and compressing: both give the interpreter free while they work.
+# Reading and compressing release the interpreter lock while they work.
 THREADS_MAX = 2
-SKIPPED_TOLD_MAX = 1000
+SKIPPED_LOGGED_MAX = 1000
 READ_OUT_LOOK_S = 0.05
 
 
 async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
-    """Ship until *stop* is set, then finish what is in flight; return the process's exit code."""
+    """Ship until *stop* is set, then finish the batches in flight; return the exit code."""
     try:
         folder = DataFolder.open(config.data, config.pipeline_uid)
     except (DataFolderBusy, OSError) as error:
@@ -69,11 +69,11 @@ async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
 
 
 class AddressUnusable(Exception):
-    """The address for metrics and probes cannot be listened on."""
+    """The address for metrics and probes cannot be used."""
 
 
 class Shipper:
-    """All parts of one shipper, wired."""
+    """All parts of one shipper."""
 
     def __init__(self, config: ShipperConfig, folder: DataFolder) -> None:
         loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ class Shipper:
         self._broken: asyncio.Future[None] = loop.create_future()
         self._connection = Connection(config.nats)
         js = JetStream(self._connection)
-        self._acks = Acks(state.acks, self._stream_went_back)
+        self._acks = LastAcks(state.acks, self._stream_went_back)
         self._listener = ProgressListener(
             self._connection,
             ControlSubjects(config.control_root),
@@ -92,17 +92,11 @@ class Shipper:
             rollbacks=Rollbacks(state.rollbacks),
             clock=loop.time,
         )
-        self._watch = Watch(js, self._acks, self._subject_lost, self._listener.ask_all)
+        self._reconnect = ReconnectCheck(js, self._acks, self._subject_lost, self._listener.ask_all)
         self._intents = IntentLog(folder.path, boot)
-        self._keeper = checkpoint.PositionKeeper(folder, self._intents, self._snapshot)
+        self._checkpoint = checkpoint.CheckpointWriter(folder, self._intents, self._snapshot)
         self._shared = Shared(
-            sender=Sender(
-                js,
-                self._watch,
-                ack_timeout_s=config.ack_timeout_s,
-                on_ack=self._acks.note,
-                floor=self._acks.floor,
-            ),
+            sender=self._made_sender(js),
             budget=ByteBudget(config.in_flight_bytes_max),
             intents=self._intents,
             quarantine=Quarantine(
@@ -111,51 +105,66 @@ class Shipper:
             options=config.batch,
             threads=ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="shipper"),
             spawn=self._spawn,
-            changed=self._keeper.changed,
+            changed=self._checkpoint.changed,
             clock=loop.time,
         )
-        self._sight = FolderSight(-math.inf)
+        self._watermark = ScanWatermark(-math.inf)
         options = SourceOptions(
             subjects=Subjects(config.subject_root, config.partitions),
             installation=folder.installation,
             cluster=config.cluster,
             read_from=config.read_from,
             limits=_limits(config),
-            sight=self._sight,
+            watermark=self._watermark,
             is_compressing=config.batch.compression == "zstd",
         )
         self._is_patient = state.was_broken or folder.was_others
-        self._fleet = Fleet(
+        self._manager = SourceManager(
             options,
             self._shared,
             state,
             self._host_appeared,
             needs_recall=not state.is_complete and bool(config.control_root),
         )
-        self._listener.fleet = self._fleet
-        self._directory = Directory() if config.kubernetes is not None else None
-        self._gate = self._made_gate()
+        self._listener.manager = self._manager
+        self._pods = PodCache() if config.kubernetes is not None else None
+        self._source_filter = self._made_source_filter()
         self._namespaces = self._namespaces_file()
-        # Where the file chooses, who is there is asked of each namespace by itself.
+        # If a file names the namespaces, the pods of each namespace are asked for separately.
         self._chosen: ChosenNamespaces | None = None
         self._health = Health(
-            self._connection, self._fleet, self._shared, self._keeper, root=config.subject_root
+            self._connection,
+            self._manager,
+            self._shared,
+            self._checkpoint,
+            root=config.subject_root,
         )
-        self._metrics = ShipperMetrics(self._fleet, self._shared, self._listener, self._gate)
+        self._metrics = ShipperMetrics(
+            self._manager, self._shared, self._listener, self._source_filter
+        )
         self._skipped: set[Path] = set()
 
-    def _made_gate(self) -> Gate:
-        return Gate(
+    def _made_sender(self, js: JetStream) -> Sender:
+        return Sender(
+            js,
+            self._reconnect,
+            ack_timeout_s=self._config.ack_timeout_s,
+            on_ack=self._acks.note,
+            floor=self._acks.floor,
+        )
+
+    def _made_source_filter(self) -> SourceFilter:
+        return SourceFilter(
             self._config.rules,
-            self._directory,
-            on_take=self._fleet.take,
-            on_leave=self._fleet.leave,
+            self._pods,
+            on_ship=self._manager.update,
+            on_skip=self._manager.stop,
             clock=asyncio.get_running_loop().time,
             files=tuple(host for host in self._config.hosts if host.include),
         )
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Ship until *stop* is set or a part of ours breaks."""
+        """Ship until *stop* is set or a part of the shipper fails."""
         code = EXIT_FINE
         async with contextlib.AsyncExitStack() as stack:
             if self._config.http_port is not None:
@@ -166,13 +175,13 @@ class Shipper:
                 await self._connection.listen(
                     ControlSubjects(self._config.control_root).status("shipper"), self._asked
                 )
-            # Before anything is sent: from now on the saved state is one of a running shipper.
-            await self._keeper.save()
+            # Before anything is sent: a saved state without a stop mark means a running shipper.
+            await self._checkpoint.save()
             await self._connection.start()
             stack.push_async_callback(self._connection.close)
             for part in (
-                self._watch.run(),
-                self._keeper.run(),
+                self._reconnect.run(),
+                self._checkpoint.run(),
                 self._listener.run(),
                 self._discover(),
                 self._tick(),
@@ -193,41 +202,41 @@ class Shipper:
         return self._broken.done()
 
     async def _read_out(self) -> None:
-        """Ship what stands in the files, to the last byte: nobody else writes any more."""
-        self._fleet.end()
+        """Ship all bytes of the files, to the last one: nothing more is written to them."""
+        self._manager.end()
         for listing in Discovery(self._config.hosts, skipped=self._note_skipped).scan():
-            self._gate.take(listing)
+            self._source_filter.update(listing)
         try:
             async with asyncio.timeout(self._config.read_out_s):
                 await self._until_level()
         except TimeoutError:
             log.error(
-                "lines are left behind: the time to read the files to their ends is over",
-                extra={"bytes": self._fleet.backlog_bytes()},
+                "lines are not shipped: the time to read the files to their ends is over",
+                extra={"bytes": self._manager.backlog_bytes()},
             )
 
     async def _until_level(self) -> None:
         while True:
-            if self._fleet.is_level():
+            if self._manager.is_level():
                 return
             await asyncio.sleep(READ_OUT_LOOK_S)
 
     async def _drain(self) -> None:
-        """Finish what is in flight within a deadline, and save."""
+        """Finish the batches in flight within a deadline, and save the checkpoint."""
         self._shared.is_stopping = True
-        running = [pump for pump in self._fleet.pumps.values() if pump.is_running]
+        running = [source for source in self._manager.sources.values() if source.is_running]
         if running:
-            finishing = asyncio.gather(*(pump.finish() for pump in running))
+            finishing = asyncio.gather(*(source.finish() for source in running))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.drain_s):
                     await finishing
-        is_level = not any(pump.is_running for pump in running)
+        is_level = not any(source.is_running for source in running)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._shared.threads.shutdown()
-        await self._keeper.save(is_last=is_level)
-        self._fleet.release()
+        await self._checkpoint.save(is_last=is_level)
+        self._manager.release()
         self._intents.close()
         log.info("the shipper has stopped", extra={"finished": is_level})
 
@@ -241,7 +250,7 @@ class Shipper:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        log.critical("a part of the shipper broke", exc_info=error)
+        log.critical("a part of the shipper failed; the shipper stops", exc_info=error)
         if not self._broken.done():
             self._broken.set_result(None)
 
@@ -249,34 +258,38 @@ class Shipper:
         discovery = Discovery(
             self._config.hosts, rescan_s=self._config.rescan_s, skipped=self._note_skipped
         )
-        await discovery.run(self._gate.take, self._fleet.hint, self._note_looked)
+        await discovery.run(self._source_filter.update, self._manager.hint, self._note_looked)
 
     def _note_looked(self, until_s: float) -> None:
-        self._sight.until_s = until_s
+        self._watermark.until_s = until_s
 
     def _follow_kubernetes(self) -> list[Coroutine[Any, Any, None]]:
-        access, directory = self._config.kubernetes, self._directory
-        if access is None or directory is None:
+        access, pods = self._config.kubernetes, self._pods
+        if access is None or pods is None:
             if self._config.rules.needs_labels:
-                log.warning("rules about pods' labels need --kubernetes; without, paths decide")
+                log.warning(
+                    "rules about pods' labels need --kubernetes; without it, only paths decide"
+                )
             return []
-        directory.listeners.pod = self._gate.changed
-        directory.listeners.namespace = self._gate.changed_namespace
+        pods.listeners.pod = self._source_filter.changed
+        pods.listeners.namespace = self._source_filter.changed_namespace
         if self._config.rules.only is not None and not self._config.pods_of:
-            directory.do_without_namespaces()
-            self._chosen = ChosenNamespaces(access, self._config.node, directory, self._spawn)
+            pods.do_without_namespaces()
+            self._chosen = ChosenNamespaces(access, self._config.node, pods, self._spawn)
             return []
-        found = collections_of(self._config.node, directory, self._config.pods_of)
-        return [Follower(access, each).run() for each in found]
+        found = collections_of(self._config.node, pods, self._config.pods_of)
+        return [Reflector(access, each).run() for each in found]
 
     def _namespaces_file(self) -> NamespacesFile | None:
-        """Return what says whose pods are read, having asked it before the first file is found."""
+        """Return the file that names the namespaces to read; it is read before files are found."""
         path = self._config.namespaces_file
         if path is None:
             if self._config.rules.only == frozenset():
-                log.warning("podNamespaces: Selector needs --namespaces; without, no pod is read")
+                log.warning(
+                    "podNamespaces: Selector needs --namespaces; without it, no pod is read"
+                )
             return None
-        file = NamespacesFile(path, self._gate.read_only)
+        file = NamespacesFile(path, self._source_filter.read_only)
         file.look()
         return file
 
@@ -285,11 +298,11 @@ class Shipper:
             if self._namespaces is not None:
                 self._namespaces.look()
             if self._chosen is not None:
-                self._chosen.choose(self._gate.namespaces())
-            self._gate.tick()
-            if self._sight.until_s > -math.inf and not self._gate.waiting():
-                self._fleet.looked_through()
-            self._fleet.tick()
+                self._chosen.choose(self._source_filter.namespaces())
+            self._source_filter.tick()
+            if self._watermark.until_s > -math.inf and not self._source_filter.waiting():
+                self._manager.note_scanned()
+            self._manager.tick()
             self._health.refresh()
             self._metrics.refresh()
             await asyncio.sleep(TICK_S)
@@ -309,8 +322,8 @@ class Shipper:
 
     def _snapshot(self) -> checkpoint.Snapshot:
         return checkpoint.Snapshot(
-            rows=self._fleet.rows(),
-            groups=self._fleet.groups,
+            rows=self._manager.rows(),
+            groups=self._manager.groups,
             acks=self._acks.last,
             rollbacks=self._listener.rollbacks.counts,
         )
@@ -321,21 +334,21 @@ class Shipper:
 
     async def _listen(self, host: str) -> None:
         await self._listener.listen(host)
-        if self._fleet.needs_recall:
+        if self._manager.needs_recall:
             config = self._config
-            # Where there is something to lose, an answer is worth waiting for.
+            # After a lost checkpoint an answer is worth a longer wait.
             patience_s = config.recall_lost_s if self._is_patient else config.recall_s
-            self._fleet.recalled(host, await self._listener.recall(host, patience_s))
+            self._manager.recalled(host, await self._listener.recall(host, patience_s))
 
     def _subject_lost(self, subject: str, cause: str) -> int:
-        return self._fleet.doubt_subjects({subject}, cause)
+        return self._manager.doubt_subjects({subject}, cause)
 
     def _stream_went_back(self, stream: str) -> None:
         log.error(
-            "the stream's sequences went back; what is not archived is sent again",
+            "the sequences of the stream went back; what is not archived is sent again",
             extra={"stream": stream},
         )
-        self._fleet.doubt_subjects(self._acks.subjects_of(stream), ROLLED_BACK)
+        self._manager.doubt_subjects(self._acks.subjects_of(stream), ROLLED_BACK)
 
     def _asked(self, message: RawMessage) -> None:
         if message.reply:
@@ -344,18 +357,18 @@ class Shipper:
     async def _answer(self, question: RawMessage) -> None:
         name, behind_s = self._config.nats.name, asked(question.data)
         if behind_s is None:
-            answer = describe(self._fleet, self._shared, self._health, name)
+            answer = describe(self._manager, self._shared, self._health, name)
         else:
             problem = self._health.live() or self._health.ready()
-            told = behind_of(name, problem, self._fleet.backlogs(), behind_s)
-            if told is None:
+            report = backlog_of(name, problem, self._manager.backlogs(), behind_s)
+            if report is None:
                 return
-            answer = told.encode()
+            answer = report.encode()
         with contextlib.suppress(NotSent):
             await self._connection.answer(question, answer)
 
     def _note_skipped(self, path: Path, reason: str) -> None:
-        if path not in self._skipped and len(self._skipped) < SKIPPED_TOLD_MAX:
+        if path not in self._skipped and len(self._skipped) < SKIPPED_LOGGED_MAX:
             self._skipped.add(path)
             log.info("a file is left out", extra={"path": str(path), "reason": reason})
 

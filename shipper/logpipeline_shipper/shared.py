@@ -1,4 +1,4 @@
-"""What all sources of one shipper have in common, handed to each of them as one value."""
+"""Budget, sender, quarantine and counters: shared by all sources of one shipper."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from logpipeline_shipper.quarantine import Quarantine
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-# Waiters are served in the order in which they came, so that a busy source starves no other.
+# First come, first served, so that a busy source does not starve the others.
 class ByteBudget:
-    """Bytes that all sources share; the first one that does not fit waits, and all behind it."""
+    """Bytes of memory that all sources share; a request that does not fit waits, and so do all
+    later ones.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -27,7 +29,7 @@ class ByteBudget:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def try_take(self, size: int) -> bool:
-        """Take *size* bytes if nobody waits and they fit."""
+        """Take *size* bytes if they fit and no source waits."""
         if self._waiting or not self._fits(size):
             return False
         self.used += size
@@ -49,7 +51,7 @@ class ByteBudget:
             raise
 
     def give_back(self, size: int) -> None:
-        """Return *size* bytes, and let the next ones have them."""
+        """Return *size* bytes, and serve the waiting sources."""
         assert 0 <= size <= self.used
         self.used -= size
         while self._waiting and (
@@ -66,7 +68,7 @@ class ByteBudget:
 
 @dataclass(slots=True)
 class Totals:
-    """What all sources together did; sources that are gone stay counted."""
+    """Counters over all sources, including those that are gone."""
 
     progress: int = 0
     lines: int = 0
@@ -79,7 +81,7 @@ class Totals:
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """The means of every pump. *changed* is called when there is something to save."""
+    """The means of all sources. *changed* is called when there is something to save."""
 
     sender: Sender
     budget: ByteBudget

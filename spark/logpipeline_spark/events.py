@@ -1,5 +1,6 @@
-"""Stack traces as one row of a table, whose lines stay as they are: what a `Joiner` decides line by
-line, `logpipeline.multiline`'s rules decide here in SQL, for DuckDB and for Spark.
+"""Stack traces as one row of a table; the lines themselves stay as they are.
+`logpipeline.multiline` defines the rules, which its `Joiner` applies line by line. Here they are
+SQL, for DuckDB and for Spark.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from logpipeline_spark.lines.schema import LINES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What an event has of its first line; its level is that of the first line that says one.
+# The columns that an event takes from its first line; its level is that of the first line that has
+# one.
 COLUMNS = tuple(name for name in LINES.names if name not in ("line", "piece", "resent", "raw"))
-# Only lines of one file are joined, and of a container's only those of one stream. A line that
-# names no file is of another client: only its own message is known to be of one origin.
+# Only lines of one file are joined, and lines of a container only within one of its streams. A line
+# without a file comes from another client: only lines of the same message have a common origin.
 _KEYS = ("host", "source", "generation", "fd", "message")
 _MESSAGE = (
     "CASE WHEN source IS NULL THEN concat_ws('/', stream, incarnation, CAST(seq AS STRING)) END"
@@ -27,8 +29,9 @@ _MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """What one engine says otherwise: the *quote* of names, and a text as a *literal*; whether
-    `line` *matches* an expression; how many *bytes* it has; the *text* of lines by `n`.
+    """The parts that differ between engines: the *quote* of names, a text as a *literal*, the test
+    whether `line` *matches* an expression, its number of *bytes*, and the *text* of lines joined in
+    the order of `n`.
     """
 
     quote: str
@@ -47,8 +50,8 @@ _DUCKDB = _Dialect(
 )
 _SPARK = _Dialect(
     quote="`",
-    # Whether a backslash stands for itself in a text is the session's to say, and parameters find
-    # no way into the queries below: Spark calls them unbound there.
+    # The session decides whether a backslash in a literal stands for itself, and Spark does not
+    # bind parameters in the queries below.
     literal=lambda text: f"CAST(X'{text.encode().hex()}' AS STRING)",
     matches="line RLIKE {}",
     bytes="octet_length(line)",
@@ -62,9 +65,10 @@ def events(
     begin: str | None = None,
     limits: Limits = LIMITS,
 ) -> DataFrame:
-    """Return the events of *lines*, a table of this pipeline or what the data source `jetstream`
-    reads as a batch: `COLUMNS`, `text` and `lines`. They are joined by *presets* (all, where none
-    is given), or by an own expression (Java's): an event begins where it finds something.
+    """Return the events of *lines* with the columns `COLUMNS`, `text` and `lines`. *lines* is a
+    table of this pipeline, or a batch that the data source `jetstream` read. The *presets* join
+    them (all presets, if none is given), or an expression of your own (in Java's syntax): an event
+    begins at each line in which it finds a match.
 
     Raises:
         ValueError: one of *presets* does not exist.
@@ -72,15 +76,17 @@ def events(
     """
     if lines.isStreaming:
         raise Refused(
-            "In a stream without an end no event is ever whole: read it with spark.read, or call "
-            "events within foreachBatch, where the end of a batch ends events too."
+            "A stream never ends, so no event in it is ever complete: read it with spark.read, or "
+            "call events within foreachBatch, where the end of a batch ends its events."
         )
     query = _query("{lines}", chosen(presets, begin), _SPARK, limits)
     return lines.sparkSession.sql(query, lines=lines)
 
 
 def duckdb_query(relation: str, rules: Sequence[Rules], limits: Limits = LIMITS) -> str:
-    """Return DuckDB's query for the events of the lines in *relation*: what `events` returns."""
+    """Return DuckDB's query for the events of the lines in *relation*, with the columns of
+    `events`.
+    """
     return _query(relation, rules, _DUCKDB, limits)
 
 
@@ -90,7 +96,7 @@ def _query(relation: str, rules: Sequence[Rules], dialect: _Dialect, limits: Lim
 
     columns = ", ".join(map(name, COLUMNS))
     by = f"PARTITION BY {', '.join(_KEYS)} ORDER BY"
-    # An offset is the place in the file, also of lines that were sent again, later than others.
+    # The offset is the place in the file, also for lines that were sent again later.
     order = f"{name('offset')} NULLS LAST, stream, incarnation, seq, idx"
     kinds = [f"{_kind(each, dialect)} AS kind_{i}" for i, each in enumerate(rules)]
     formers = [
@@ -157,8 +163,8 @@ def _join(join: Join, i: int) -> str:
 
 
 def _continues(rules: Rules, i: int, before: str, upto: str) -> str:
-    """Return whether a line joins the one before it, and what they are part of was begun by more
-    than a closed kind.
+    """Return the SQL condition that a line joins the one before it, and that their event was begun
+    by more than a closed kind.
     """
     is_open = f"kind_{i} NOT IN ({_texts(rules.closed)})" if rules.closed else "true"
     return (

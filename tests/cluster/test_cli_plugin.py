@@ -17,8 +17,7 @@ from cluster_operator import Operator, define
 from cluster_pipelines import Pipeline, create
 from cluster_plugin import Plugin, plugin_in
 from logpipeline.partition import partition_of
-from logpipeline_cli.cluster.ends import manifest
-from logpipeline_cli.cluster.places import Claimed
+from logpipeline_cli.cluster.agent_pods import Claimed, manifest
 from waiting import eventually
 
 pytest_plugins = ["cluster_operator_fixture"]

@@ -21,7 +21,7 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.spec import parse
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_cli.cluster.kubectl import Forward, Kubectl
-from logpipeline_operator.children import Manifest, nats_auth
+from logpipeline_operator.children import Manifest, credentials
 from managed_server import connected, refused
 from waiting import eventually
 
@@ -101,7 +101,7 @@ async def test_what_a_node_has_speaks_for_that_node_alone(
     pod = next(iter(pipeline.pods("shipper")))
     node = str(cluster.get(f"pod/{pod}", pipeline.here)["spec"]["nodeName"])
     other = next(name for name in cluster.nodes if name != node)
-    own = token_of(pipeline, pod, nats_auth.audience(resource))
+    own = token_of(pipeline, pod, credentials.audience(resource))
     foreign = token_of(pipeline, pod, "https://somewhere.else")
 
     with forwarded(pipeline) as url:
@@ -120,7 +120,7 @@ async def test_what_a_node_has_speaks_for_that_node_alone(
     def is_told() -> bool:
         words = ("events", pipeline.here, "--field-selector=reason=LoginsRefused")
         told = [str(each["message"]) for each in cluster.get(*words)["items"]]
-        return any("with a token that was made for somebody else" in text for text in told)
+        return any("with a token for another audience" in text for text in told)
 
     await eventually(is_told, within_s=60.0, what="the event names what was shown")
 

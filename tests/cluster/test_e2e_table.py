@@ -20,14 +20,14 @@ from cluster_pod_processes import Container, containers
 from cluster_rights import account, granted, used
 from cluster_workload import SEED, is_place
 from logpipeline.nats.options import NatsOptions
-from logpipeline_cli.demonstration.written_out import write_out
+from logpipeline_cli.demonstration.check import write_out
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.ledger import Ledger
 from logpipeline_demo.oracle import check
 from logpipeline_demo.sources import LogSource
 from logpipeline_demo.writer import LogWriter
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.verify import verify
 from spark_backlog import LINES_OF_BATCH, Backlog, digests_of

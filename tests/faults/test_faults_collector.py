@@ -21,7 +21,7 @@ async def test_a_second_collector_of_the_same_name_is_refused(
     tmp_path: Path, seed: int, folder: str
 ) -> None:
     """It ends at once and says what to do; the first one keeps its partitions, and each line is
-    archived once.
+    collected once.
     """
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
@@ -51,7 +51,7 @@ async def test_a_broken_state_file_is_named_and_never_trusted(
     tmp_path: Path, seed: int, damage: str
 ) -> None:
     """The collector ends with a clear error; another one goes on where the group was, and each
-    line is archived once.
+    line is collected once.
     """
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()

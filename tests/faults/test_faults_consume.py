@@ -16,7 +16,7 @@ import pytest
 from consuming import Streams
 from fault_shape import Shape
 from logpipeline.nats.jetstream import JetStream
-from logpipeline_collector.archive.naming import Origin, Template
+from logpipeline_collector.files.naming import Origin, Template
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from pipeline_under_test import PipelineUnderTest

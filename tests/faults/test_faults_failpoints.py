@@ -57,7 +57,7 @@ HAND_OVER = ("collector.after-take-over", "collector.after-release")
 async def test_a_kill_at_each_place_loses_and_repeats_nothing(
     tmp_path: Path, seed: int, name: str
 ) -> None:
-    """The part dies exactly there, is started again, and each line is archived once, in order."""
+    """The part dies exactly there, is started again, and each line is collected once, in order."""
     passes = random.Random(f"{seed}/{name}").randint(1, PASSES_MAX)
     shape = Shape(seed=seed, lines_per_second=800, spec=LITTLE if _is_retention(name) else {})
     async with PipelineUnderTest(tmp_path, shape) as pipeline:

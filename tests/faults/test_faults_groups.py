@@ -12,7 +12,7 @@ import yaml
 
 from component import Component
 from fault_shape import Shape
-from logpipeline.assignment import ensure_assigned
+from logpipeline.group.assignment import ensure_assigned
 from logpipeline.spec import load
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check

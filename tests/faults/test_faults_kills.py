@@ -24,7 +24,7 @@ SECONDS_PER_KILL_MAX = 15
 async def test_no_kill_loses_or_repeats_a_line(
     tmp_path: Path, say: Callable[[str], None], seed: int, share: int
 ) -> None:
-    """Shippers, collectors and the server are killed in turn; each line is archived once, in
+    """Shippers, collectors and the server are killed in turn; each line is collected once, in
     order. Half of the files begin with the same line, which is there as often as it was written.
     """
     own_seed = seed * SHARES + share

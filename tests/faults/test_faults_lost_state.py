@@ -28,7 +28,7 @@ async def test_lost_snapshots_and_messages_make_no_shipper_send_again(
         names = pipeline.pipeline.names
         await pipeline.js.call(f"STREAM.PURGE.{names.snapshot_stream}")
         for partition, record in (await pipeline.state.records()).items():
-            # Behind the position nothing may go: that nobody has archived.
+            # Behind the position nothing may go: that nobody has collected.
             assert record.position.sequence > 1
             body = {"seq": record.position.sequence}
             await pipeline.js.call(f"STREAM.PURGE.{names.stream(partition)}", body)

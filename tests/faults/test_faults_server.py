@@ -37,7 +37,7 @@ async def test_lost_answers_are_unknown_outcomes_not_losses(
     tmp_path: Path, seed: int, spec: dict[str, dict[str, str]]
 ) -> None:
     """Only the way back is cut: everything arrives, nothing is known, all is sent again, and each
-    line is archived once.
+    line is collected once.
     """
     pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed, spec=spec))
     async with pipeline:

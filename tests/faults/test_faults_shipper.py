@@ -73,7 +73,7 @@ async def test_broken_positions_cost_no_line(
 
 @pytest.mark.timeout(120)
 async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path, seed: int) -> None:
-    """It ends at once and says why; the first one goes on, and each line is archived once."""
+    """It ends at once and says why; the first one goes on, and each line is collected once."""
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(500)

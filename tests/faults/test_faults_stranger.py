@@ -29,7 +29,7 @@ Message = tuple[str, bytes, dict[str, str]]
 
 @pytest.mark.timeout(120)
 async def test_garbage_bombs_and_wrong_ranges_change_nothing(tmp_path: Path, seed: int) -> None:
-    """Each bad message is kept aside and counted, and every line of the others is archived once."""
+    """Each bad message is kept aside and counted, and each line of the others is collected once."""
     rng = random.Random(seed)
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
@@ -65,7 +65,7 @@ async def test_garbage_bombs_and_wrong_ranges_change_nothing(tmp_path: Path, see
 async def test_nothing_that_a_stranger_publishes_stops_a_collector(
     nats_server: EmbeddedServer, tmp_path: Path, seed: int
 ) -> None:
-    """It is archived or kept aside, whatever bytes it has; what comes behind it is archived."""
+    """It is collected or kept aside, whatever bytes it has; what comes behind it is collected."""
     source, count = Source(HOSTS[0]), 600
     subject = Subjects("logs", PARTITIONS).of_host(source.host)
     async with pipeline(nats_server) as made:
@@ -78,7 +78,7 @@ async def test_nothing_that_a_stranger_publishes_stops_a_collector(
             await made.until_committed(last.sequence)
 
     assert last.sequence == count + 2
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
 
 
 def _bad_messages(rng: random.Random, subjects: Subjects, host: str) -> Iterator[Message]:

@@ -82,7 +82,7 @@ async def test_a_frozen_collector_that_goes_on_later_writes_nothing(
 @pytest.mark.timeout(180)
 async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path, seed: int) -> None:
     """Its connection is cut without a reset: the server keeps its waiting pulls, it keeps its
-    partitions in mind, and still every line is archived once.
+    partitions in mind, and still every line is collected once.
     """
     pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed))
     async with pipeline:
@@ -111,7 +111,7 @@ async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path, seed
 @pytest.mark.timeout(240)
 async def test_collectors_come_and_go_while_lines_flow(tmp_path: Path, seed: int) -> None:
     """From one to three to two to one: partitions move, no other process is started again, and
-    each line is archived once.
+    each line is collected once.
     """
     names = [f"collector-{number}" for number in range(3)]
     shape = Shape(seed=seed, collectors=1, partitions=6)

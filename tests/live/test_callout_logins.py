@@ -26,10 +26,10 @@ from logpipeline_cli.commands.tail import Filter, tail
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.target import Target, ask
 from logpipeline_operator.callout.claims import Issuer
+from logpipeline_operator.callout.refusals import Cause
 from logpipeline_operator.callout.service import Answers, Callout, KeysFile
-from logpipeline_operator.callout.tokens import Cause
-from logpipeline_operator.children import config, nats_auth
-from logpipeline_operator.jetstream.look import refusals
+from logpipeline_operator.children import config, credentials
+from logpipeline_operator.jetstream import refusals
 from managed_server import Managed, connected, managed, refused, resource
 from pod_tokens import ApiServer
 from waiting import eventually
@@ -39,7 +39,7 @@ SUBJECTS = Subjects(PIPELINE.names.subject, PIPELINE.spec.partitions)
 CONTROL = ControlSubjects(PIPELINE.names.control_subject)
 BUCKET = PIPELINE.names.state_bucket
 STREAM = PIPELINE.names.stream(0)
-AUDIENCE = nats_auth.audience(PIPELINE)
+AUDIENCE = credentials.audience(PIPELINE)
 FORBIDDEN_TO_READERS = (
     SUBJECTS.of_host("node-1"),
     CONTROL.asks("node-1"),
@@ -98,9 +98,9 @@ class Asking:
         """Answer the server as the container beside it does."""
         keys = self.folder / "jwks.json"
         keys.write_text(self.api.jwks())
-        issuer = Issuer((self.at.folder / nats_auth.ISSUER_SEED).read_text())
+        issuer = Issuer((self.at.folder / credentials.ISSUER_SEED).read_text())
         local = config.for_callout(PIPELINE)
-        async with connected(self.at.options(nats_auth.CALLOUT, local)) as js:
+        async with connected(self.at.options(credentials.CALLOUT, local)) as js:
             callout = Callout(js.connection, Answers(PIPELINE, issuer, KeysFile(keys).current))
             await callout.start()
             yield callout

@@ -15,9 +15,9 @@ import pytest
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
 from logpipeline.spec import load
-from logpipeline_cli.auditing.pipeline import Audit, Result
-from logpipeline_cli.auditing.remote import FarArchive, FarNode
-from logpipeline_cli.cluster.remote import FarEnd
+from logpipeline_cli.auditing.remote import RemoteArchive, RemoteNode
+from logpipeline_cli.cluster.agent_client import AgentPod
+from logpipeline_cli.commands.audit import Audit, Result
 from pipeline_up import PipelineUp, run_command
 from shipping import append, lines_of
 from waiting import eventually
@@ -106,12 +106,14 @@ def audit_by_programs(up: PipelineUp) -> Result:
     """Compare as in a cluster: by programs that run where the files are."""
     pipeline = load(up.file)
     data = str(up.layout.shipper("web"))
-    node = FarEnd("a node", ("env",), {"file": str(up.file), "name": "web", "data": data})
-    ends = [FarEnd(f.name, ("env",), {"folders": {f.name: str(f)}}) for f in up.layout.collectors()]
+    node = AgentPod("a node", ("env",), {"file": str(up.file), "name": "web", "data": data})
+    ends = [
+        AgentPod(f.name, ("env",), {"folders": {f.name: str(f)}}) for f in up.layout.collectors()
+    ]
     output = pipeline.spec.collectors.output
-    archives = [FarArchive(end, "main", output, rate=0) for end in ends]
+    archives = [RemoteArchive(end, "main", output, rate=0) for end in ends]
     kept_ns = pipeline.spec.collectors.retention.max_age_ns
-    return Audit(pipeline, archives).run([FarNode(node, 0, kept_ns)])
+    return Audit(pipeline, archives).run([RemoteNode(node, 0, kept_ns)])
 
 
 def _blank(line: bytes, output: str) -> bytes:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from archiving import Writer, opened
 from descendants import below
-from logpipeline_cli.cluster import remote
-from logpipeline_cli.cluster.entries import turns
-from logpipeline_cli.cluster.remote import Archive, FarEnd
+from logpipeline_cli.cluster import agent_client
+from logpipeline_cli.cluster.agent_client import AgentPod, Archive
 from logpipeline_cli.errors import CliError
+from logpipeline_cli.file_entries import turns
+from partition_files import Writer, opened
 
 BLOCK = b"".join(b"line %07d\n" % number for number in range(50_000))
 # A shell that ends the program's stream after so many bytes.
@@ -29,7 +29,7 @@ def _near(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is called python3 in a pod is our own here, and no try waits for a pod."""
     folder = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(remote, "RETRY_S", 0.0)
+    monkeypatch.setattr(agent_client, "RETRY_S", 0.0)
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def folders(tmp_path: Path) -> dict[str, Path]:
         writer = Writer(opened(folder))
         writer.take(name.encode() + b"\n" + BLOCK)
         writer.commit()
-        writer.archive.close()
+        writer.partition.close()
     return made
 
 
 def archive_of(folders: dict[str, Path], command: tuple[str, ...] = ("env",)) -> Archive:
     """What is read of *folders* by programs that *command* starts."""
-    ends = [FarEnd(n, command, {"folders": {n: str(f)}}) for n, f in sorted(folders.items())]
+    ends = [AgentPod(n, command, {"folders": {n: str(f)}}) for n, f in sorted(folders.items())]
     return Archive(ends, "main", "h")
 
 
@@ -80,7 +80,7 @@ def test_memory_does_not_grow_with_the_files(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("sh", "-c", "exit 1"), "it said nothing"),
+        (("sh", "-c", "exit 1"), "printed no message"),
         (("sh", "-c", "echo 'pods \"x\" is forbidden: Forbidden' >&2; exit 1"), "pods/exec"),
         (("sh", "-c", "echo 'No module named logpipeline_cli' >&2; exit 1"), "same version"),
         (("sh", "-c", "echo 'pods \"c-0\" not found' >&2; exit 1"), "not found"),

@@ -24,8 +24,8 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream, PubAck
 from logpipeline.nats.scan import Range, Scan
 from logpipeline.records import EpochRecord, epoch_key
-from logpipeline_cli.letters.entries import DeadStream
-from logpipeline_cli.letters.sending import send_again
+from logpipeline_cli.dead_letters.entries import DeadStream
+from logpipeline_cli.dead_letters.sending import send_again
 from waiting import eventually
 
 # Of no use to anything that is tested: what the server itself knows again is soon forgotten.

@@ -268,7 +268,7 @@ async def test_what_is_gone_is_said_and_the_rest_is_written_only_when_that_is_me
         words = ("replay", "--partition", "0", "--from-seq", "2", "-o", str(tmp_path / "no"))
 
         said = made.run(*words, code=1)
-        assert "no longer what begins at sequence 2; it still has 4 to 6" in said
+        assert "no longer has what begins at sequence 2; it still has 4 to 6" in said
         assert said.count("\n") == 1
         assert not (tmp_path / "no").exists()
         made.run(*words, "--partial")

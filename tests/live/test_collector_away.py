@@ -37,4 +37,4 @@ async def test_a_share_that_changed_before_the_server_went_away_does_not_keep_it
         await source.send(made.js, "two")
         await made.until_committed(2)
 
-    assert source.archived(tmp_path / "a") == b"one\ntwo\n"
+    assert source.collected(tmp_path / "a") == b"one\ntwo\n"

@@ -88,7 +88,7 @@ async def test_a_group_that_wants_what_is_new_skips_nothing_after_its_first_take
     assert missing == 0
     for number, source in enumerate(sources):
         wanted = b"".join(data for _, data in source.batches[began[number] :])
-        assert source.archived(*dict.fromkeys((first, last))) == wanted
+        assert source.collected(*dict.fromkeys((first, last))) == wanted
         assert began[number] >= 2
 
 
@@ -112,7 +112,7 @@ async def test_a_group_begins_at_a_time(nats_server: EmbeddedServer, tmp_path: P
                 await made.until_committed(4, number)
 
     for source in sources:
-        assert source.archived(folder) == b"".join(data for _, data in source.batches[2:])
+        assert source.collected(folder) == b"".join(data for _, data in source.batches[2:])
 
 
 async def test_a_policy_says_nothing_about_partitions_that_were_begun(
@@ -134,7 +134,7 @@ async def test_a_policy_says_nothing_about_partitions_that_were_begun(
                 await made.until_committed(2, number)
 
     for source in sources:
-        assert source.archived(folder) == source.sent
+        assert source.collected(folder) == source.sent
 
 
 async def test_what_a_group_left_out_stays_out_when_it_is_sent_again(
@@ -153,4 +153,4 @@ async def test_what_a_group_left_out_stays_out_when_it_is_sent_again(
             await source.send(made.js, "newer")
             await made.until_committed(4)
 
-    assert source.archived(folder) == b"new\nnewer\n"
+    assert source.collected(folder) == b"new\nnewer\n"

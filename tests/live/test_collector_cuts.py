@@ -23,7 +23,7 @@ async def test_commits_whose_answers_never_come_are_told_apart(
             for round_number in range(8):
                 for number in range(30):
                     await source.send(made.js, f"{round_number} {number}")
-                await eventually(lambda: len(source.archived(tmp_path / "c")) > 0)
+                await eventually(lambda: len(source.collected(tmp_path / "c")) > 0)
                 proxy.cut_answers()
                 for number in range(30):
                     await source.send(made.js, f"{round_number} {number} cut")
@@ -31,7 +31,7 @@ async def test_commits_whose_answers_never_come_are_told_apart(
             await made.until_committed(len(source.batches))
             record = await made.epoch()
 
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
     assert record is not None
     assert record.epoch == 1
 
@@ -54,8 +54,8 @@ async def test_a_collector_that_is_cut_off_without_a_word_is_replaced(
             await made.until_committed(2)
             proxy.heal()
 
-            await eventually(lambda: source.archived(*folders) == source.sent)
-            assert source.archived(folders[1]) == source.sent
+            await eventually(lambda: source.collected(*folders) == source.sent)
+            assert source.collected(folders[1]) == source.sent
 
 
 def port_of(server: EmbeddedServer) -> int:

@@ -1,4 +1,4 @@
-"""What cannot be archived is kept aside with its reason, and stops nothing behind it."""
+"""What cannot be collected is kept aside with its reason, and stops nothing behind it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_garbage_is_kept_aside_and_the_pipeline_moves_on(
             await made.until_committed(last.sequence)
         letters = await made.dead_letters()
 
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
     assert [letter["Dead-Reason"] for letter in letters] == reasons
     assert [int(letter["Dead-Sequence"]) for letter in letters] == [*range(2, last.sequence)]
     assert all(letter["Dead-Stream"] == "LOGS_0" for letter in letters)
@@ -129,7 +129,7 @@ async def test_a_full_stream_drops_no_letter_and_holds_nothing_up(
     assert info is not None
     assert (info["state"]["first_seq"], info["state"]["messages"]) == (1, 3)
     assert rows == [{"host": HOST, "messages": 20, "bytes": 200}]
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
 
 
 async def test_the_server_s_refusal_of_a_letter_is_final_where_its_stream_is_full(
@@ -165,7 +165,7 @@ async def test_without_a_place_for_dead_letters_the_pipeline_moves_on(
             await source.send(made.js, "after")
             await made.until_committed(2)
 
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
 
 
 BOUNDED = {

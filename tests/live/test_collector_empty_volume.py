@@ -46,7 +46,7 @@ async def gone_folders(made: Pipeline) -> list[dict[str, Any]]:
 async def test_an_empty_volume_is_filled_from_the_stream(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """All that it had is archived again, once, also what a shipper sends a second time."""
+    """All that it had is collected again, once, also what a shipper sends a second time."""
     lost, new, source = tmp_path / "lost", tmp_path / "new", Source(HOSTS[0])
     async with pipeline(nats_server) as made:
         await archive(made, nats_server, lost, "collector-0", source, "one", "two", "three")
@@ -56,7 +56,7 @@ async def test_an_empty_volume_is_filled_from_the_stream(
             await made.until_committed(5)
             [gone] = await gone_folders(made)
 
-    assert source.archived(new) == source.sent
+    assert source.collected(new) == source.sent
     assert (gone["member"], gone["after"], gone["end"]) == ("collector-0", 0, 3)
     assert gone["again_from"] == 1
 
@@ -74,7 +74,7 @@ async def test_what_the_stream_no_longer_holds_is_named(
             await made.until_committed(4)
             [gone] = await gone_folders(made)
 
-    assert source.archived(new) == b"three\nfour\n"
+    assert source.collected(new) == b"three\nfour\n"
     assert (gone["after"], gone["again_from"], gone["end"]) == (0, 3, 3)
 
 
@@ -91,7 +91,7 @@ async def test_a_collector_that_shall_continue_reads_nothing_again_and_says_so(
             await made.until_committed(3)
             [gone] = await gone_folders(made)
 
-    assert source.archived(new) == b"three\n"
+    assert source.collected(new) == b"three\n"
     assert (gone["after"], gone["again_from"], gone["end"]) == (0, 0, 2)
 
 
@@ -99,7 +99,7 @@ async def test_a_collector_that_shall_continue_reads_nothing_again_and_says_so(
 async def test_only_what_the_lost_volume_had_is_read_again(
     nats_server: EmbeddedServer, tmp_path: Path, place: str
 ) -> None:
-    """What another collector archived before stands in its folder; a crash in the midst of it
+    """What another collector wrote before stands in its folder; a crash in the midst of it
     changes nothing.
     """
     other, lost, new = (tmp_path / name for name in ("other", "lost", "new"))
@@ -114,4 +114,4 @@ async def test_only_what_the_lost_volume_had_is_read_again(
             await source.send(made.js, "five")
             await made.until_committed(6)
 
-    assert source.archived(other, new) == source.sent
+    assert source.collected(other, new) == source.sent

@@ -24,7 +24,7 @@ async def test_lines_become_files_once_and_in_order(
 
         await made.until_committed(20, partition=0)
         await made.until_committed(20, partition=1)
-        assert [source.archived(tmp_path / "c") for source in sources] == [s.sent for s in sources]
+        assert [source.collected(tmp_path / "c") for source in sources] == [s.sent for s in sources]
 
 
 async def test_a_restarted_collector_goes_on_where_it_stood(
@@ -37,17 +37,17 @@ async def test_a_restarted_collector_goes_on_where_it_stood(
         await made.assign("collector-0")
         async with collecting(config):
             await source.send(made.js, "one")
-            await eventually(lambda: source.archived(tmp_path / "c") == source.sent)
+            await eventually(lambda: source.collected(tmp_path / "c") == source.sent)
         await source.send(made.js, "two")
         async with collecting(config):
-            await eventually(lambda: source.archived(tmp_path / "c") == source.sent)
+            await eventually(lambda: source.collected(tmp_path / "c") == source.sent)
 
         record = await made.epoch()
     assert record is not None
     assert (record.epoch, record.released) == (2, True)
 
 
-async def test_lines_of_a_stranger_are_archived_once(
+async def test_lines_of_a_stranger_are_collected_once(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     """Without our headers a message is a line, without its newline; equal lines are two lines."""

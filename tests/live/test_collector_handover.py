@@ -10,7 +10,7 @@ from pathlib import Path
 from collecting import GROUP, HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.records import epoch_key
-from logpipeline_collector.archive.committed import committed_files
+from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.service import EXIT_BUSY
 from logpipeline_collector.snapshots import Snapshot, SnapshotStore
 from logpipeline_collector.stream_position import Marks
@@ -35,7 +35,7 @@ async def test_scaling_while_lines_flow_loses_and_doubles_none(
 
         for source in sources:
             assert lines_in(source, list(folders.values())) == sorted(source.sent.splitlines())
-            assert all(is_in_order(source.archived(folder)) for folder in folders.values())
+            assert all(is_in_order(source.collected(folder)) for folder in folders.values())
 
 
 async def test_a_batch_that_comes_again_after_a_hand_over_is_known(
@@ -55,7 +55,7 @@ async def test_a_batch_that_comes_again_after_a_hand_over_is_known(
                 await source.send(made.js, "two")
                 await made.until_committed(3)
 
-        assert source.archived(*folders) == source.sent == b"one\ntwo\n"
+        assert source.collected(*folders) == source.sent == b"one\ntwo\n"
 
 
 async def test_a_partition_that_comes_back_goes_on_in_a_new_file(
@@ -96,7 +96,7 @@ async def test_without_a_snapshot_the_whole_stream_tells_what_is_known(
             await source.send(made.js, "two")
             await made.until_committed(3)
 
-        assert source.archived(*folders) == source.sent
+        assert source.collected(*folders) == source.sent
 
 
 async def test_a_snapshot_that_cannot_be_understood_is_no_snapshot(
@@ -116,7 +116,7 @@ async def test_a_snapshot_that_cannot_be_understood_is_no_snapshot(
             await source.send(made.js, "two")
             await made.until_committed(3)
 
-        assert source.archived(*folders) == source.sent
+        assert source.collected(*folders) == source.sent
 
 
 async def test_old_snapshots_are_removed(nats_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def send_for_a_while(made: Pipeline, sources: list[Source]) -> None:
 
 
 def lines_in(source: Source, folders: list[Path]) -> list[bytes]:
-    return sorted(line for folder in folders for line in source.archived(folder).splitlines())
+    return sorted(line for folder in folders for line in source.collected(folder).splitlines())
 
 
 def is_in_order(data: bytes) -> bool:

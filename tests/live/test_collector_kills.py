@@ -39,7 +39,7 @@ async def test_a_kill_between_two_steps_loses_and_doubles_nothing(
             await source.send(made.js, "after")
             await made.until_committed(len(source.batches))
 
-        assert source.archived(folder) == source.sent
+        assert source.collected(folder) == source.sent
 
 
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
@@ -57,7 +57,7 @@ async def test_a_successor_with_another_folder_goes_on_after_a_kill(
             await source.send(made.js, "after")
             await made.until_committed(len(source.batches))
             with CollectorProcess(nats_server, folders[0], "collector-0"):
-                await eventually(lambda: source.archived(*folders) == source.sent)
+                await eventually(lambda: source.collected(*folders) == source.sent)
 
 
 async def test_a_killed_collector_in_its_own_folder_does_not_wait(
@@ -75,7 +75,7 @@ async def test_a_killed_collector_in_its_own_folder_does_not_wait(
             await source.send(made.js, "two")
             await made.until_committed(2)
 
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
 
 
 @pytest.mark.parametrize("failpoint", ["collector.after-snapshot", "collector.after-release"])
@@ -99,7 +99,7 @@ async def test_a_kill_while_giving_up_a_partition_loses_and_doubles_nothing(
             await source.send(made.js, "two")
             await made.until_committed(3)
 
-    assert source.archived(*folders) == source.sent
+    assert source.collected(*folders) == source.sent
 
 
 async def test_a_collector_that_slept_past_its_successor_is_fenced(
@@ -127,7 +127,7 @@ async def test_a_collector_that_slept_past_its_successor_is_fenced(
             await source.send(made.js, "after")
             await made.until_committed(101)
 
-            await eventually(lambda: source.archived(*folders) == source.sent)
+            await eventually(lambda: source.collected(*folders) == source.sent)
             assert sleeper.exit_code is None
             record = await made.epoch()
             assert record is not None

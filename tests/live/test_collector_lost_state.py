@@ -71,14 +71,14 @@ async def test_snapshots_that_vanish_are_written_again(
             await source.send(made.js, "three")
             await made.until_committed(4)
 
-    assert source.archived(*folders) == source.sent
+    assert source.collected(*folders) == source.sent
 
 
 async def test_a_successor_that_cannot_know_the_sources_asks_for_nothing_again(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     """The owner is dead, its snapshots are gone, and so are the messages: what was stored up to
-    the position was archived all the same, for shippers too, also after a restart.
+    the position was collected all the same, for shippers too, also after a restart.
     """
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     config = config_for(nats_server, folders[1], "collector-1")
@@ -102,7 +102,7 @@ async def test_a_successor_that_cannot_know_the_sources_asks_for_nothing_again(
             second = await partition_0(made)
         record = await made.epoch()
 
-    assert source.archived(*folders) == source.sent
+    assert source.collected(*folders) == source.sent
     assert first["recovery_warning"] == SOURCES_UNKNOWN
     assert (first["missing_bytes"], second["missing_bytes"]) == (0, 0)
     assert record is not None
@@ -130,7 +130,7 @@ async def test_a_bucket_that_is_lost_while_its_owner_is_dead_is_written_from_the
             await made.until_committed(4)
             row = await partition_0(made)
 
-    assert source.archived(*folders) == source.sent
+    assert source.collected(*folders) == source.sent
     assert row["recovery_warning"] == BUCKET_RESTORED
 
 
@@ -153,7 +153,7 @@ async def test_a_bucket_that_is_lost_while_nothing_is_read_is_written_again(
             await source.send(made.js, "two")
             await made.until_committed(2)
 
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
 
 
 async def test_a_partition_is_taken_without_a_stream_of_snapshots(
@@ -168,13 +168,13 @@ async def test_a_partition_is_taken_without_a_stream_of_snapshots(
             await source.send(made.js, "one")
             await made.until_committed(1)
 
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
 
 
 async def test_an_older_folder_reads_nothing_again_when_the_bucket_is_lost(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """What the dead owner archived after it stands in that one's folder."""
+    """What the dead owner collected after it stands in that one's folder."""
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     async with pipeline(nats_server) as made:
         await made.assign("collector-0")
@@ -193,5 +193,5 @@ async def test_an_older_folder_reads_nothing_again_when_the_bucket_is_lost(
             await source.send(made.js, "three")
             await made.until_committed(3)
 
-    lines = source.archived(*folders).splitlines()
+    lines = source.collected(*folders).splitlines()
     assert sorted(lines) == sorted(source.sent.splitlines())

@@ -116,7 +116,7 @@ async def test_a_collector_is_ready_only_with_all_its_partitions(
     config = config_for(nats_server, tmp_path / "c", http_port=free_port())
     page = f"http://127.0.0.1:{config.http_port}"
     async with pipeline(nats_server) as made, collecting(config):
-        await until_page(page, "readyz", "nobody has assigned")
+        await until_page(page, "readyz", "no assignment has been written")
         await made.js.call("STREAM.DELETE.LOGS_1")
         await made.assign("collector-0")
         await until_page(page, "readyz", "LOGS_1 does not exist")
@@ -161,7 +161,7 @@ async def test_a_consumer_that_was_deleted_is_made_again(
 
     assert len(names) == len(after) == 1
     assert names != after
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
 
 
 async def ask_until_answered(made: Pipeline, subject: str) -> list[RawMessage]:

@@ -33,14 +33,14 @@ async def test_a_folder_that_was_away_for_many_epochs_takes_its_late_commit_back
     source = Source(HOSTS[0])
     async with pipeline(nats_server) as made:
         await leave_late_commit(made, nats_server, first, source)
-        assert b"two\n" in source.archived(first)
+        assert b"two\n" in source.collected(first)
         await made.assign("collector-1")
         async with collecting(config_for(nats_server, second, "collector-1")):
             await made.until_committed(2)
         for _ in range(EPOCH_HISTORY_MAX + 1):
             await succeed_once(made)
         async with collecting(config_for(nats_server, first, "collector-0")):
-            await eventually(lambda: source.archived(first, second) == source.sent)
+            await eventually(lambda: source.collected(first, second) == source.sent)
 
 
 async def test_files_of_a_collector_that_stays_away_show_no_line_twice(
@@ -60,7 +60,7 @@ async def test_files_of_a_collector_that_stays_away_show_no_line_twice(
             await made.until_committed(3)
             await eventually(lambda: cat(folders) == source.sent)
 
-    assert source.archived(folders[0]) == alone == b"one\ntwo\n"
+    assert source.collected(folders[0]) == alone == b"one\ntwo\n"
     assert cat(folders) == source.sent
 
 

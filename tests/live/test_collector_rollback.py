@@ -54,7 +54,7 @@ async def test_reused_sequences_are_not_skipped(
             await made.until_committed(16)
 
         record = await made.epoch()
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
     assert strangers(folder) == [b"a stranger's"]
     assert record is not None
     assert record.rollbacks == 1
@@ -82,8 +82,8 @@ async def test_what_a_group_left_out_stays_out_when_the_stream_goes_back(
         async with collecting(config):
             await made.until_committed(3)
 
-    assert source.archived(folder) == source.sent
-    assert silent.archived(folder) == b""
+    assert source.collected(folder) == source.sent
+    assert silent.collected(folder) == b""
 
 
 async def test_a_stream_that_went_back_while_it_is_read_is_read_again(
@@ -107,7 +107,7 @@ async def test_a_stream_that_went_back_while_it_is_read_is_read_again(
             await made.until_committed(7)
 
         record = await made.epoch()
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
     assert record is not None
     assert record.rollbacks == 1
 
@@ -129,7 +129,7 @@ async def test_a_stream_made_anew_is_read_from_its_start(
                 await source.send(made.js, f"new {number}")
             await made.until_committed(8)
 
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
 
 
 async def test_a_bucket_that_went_back_is_written_again(
@@ -153,7 +153,7 @@ async def test_a_bucket_that_went_back_is_written_again(
             await made.until_committed(7)
 
         record = await made.epoch()
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
     assert record is not None
     assert record.epoch == 3
 
@@ -173,7 +173,7 @@ async def test_a_bucket_that_was_emptied_under_a_running_collector_is_written_ag
             await source.send(made.js, "two")
             await made.until_committed(2)
 
-    assert source.archived(folder) == source.sent
+    assert source.collected(folder) == source.sent
 
 
 async def copy_store(server: EmbeddedServer, copy: Path) -> None:

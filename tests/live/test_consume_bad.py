@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from consuming import HOSTS, PARTITIONS, Streams, streams_on
-from logpipeline.consuming.membership import ALONE, HEARTBEATS_PER_TAKEOVER, Members
+from logpipeline.consuming.membership import ALONE, Members
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.membership import HEARTBEATS_PER_TAKEOVER
 from logpipeline.nats.bucket import Bucket
 from waiting import eventually
 
@@ -138,9 +139,9 @@ async def test_a_state_makes_up_for_a_consumer_that_wants_no_acknowledgements(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--ack", "sometimes"), "says nothing of acknowledgements"),
-        (("--ack", "every=0"), "says nothing of acknowledgements"),
-        (("--ack", "interval=0s"), "an interval is longer than nothing"),
+        (("--ack", "sometimes"), "is not an acknowledgement mode"),
+        (("--ack", "every=0"), "is not an acknowledgement mode"),
+        (("--ack", "interval=0s"), "interval must be longer than 0"),
         (("--group", "--state", "file"), "a state file is for one reader"),
         (("--in-order", "--batch", "5"), "in order means one message at a time"),
         (("--ephemeral", "--group"), "an ephemeral consumer goes with its reader"),
@@ -149,7 +150,7 @@ async def test_a_state_makes_up_for_a_consumer_that_wants_no_acknowledgements(
         (("--max-age", "-1s"), "--max-age"),
         (("--since", "yesterday"), "give a span such as 10m or 2h, or a time such as"),
         (("--partitions", "7"), "there is no partition 7"),
-        (("--partitions", "a"), "is no list of partitions"),
+        (("--partitions", "a"), "is not a list of partitions"),
     ],
 )
 async def test_words_that_mean_nothing_are_refused(

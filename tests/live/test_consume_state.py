@@ -166,7 +166,7 @@ async def test_the_state_of_another_consumer_is_refused(streams: Streams, tmp_pa
     assert "is the state of consumer reader, not of other" in log
     state.write_text(state.read_text()[:-5])
     log = await streams.read("reader", "--state", str(state)).ends(1)
-    assert "is no state that can be read" in log
+    assert "cannot be read as a state" in log
 
 
 async def test_a_server_that_lost_its_tail_is_noticed(streams: Streams, tmp_path: Path) -> None:

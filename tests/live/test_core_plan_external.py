@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from external_pipelines import pipeline
-from logpipeline.assignment import GroupTaken, ensure_assigned, forget_group
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.assignment import GroupTaken, ensure_assigned, forget_group
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream

@@ -122,7 +122,7 @@ async def test_positions_of_a_stranger_are_refused(streams: Streams) -> None:
     """A misspelt stream would be read from its beginning."""
     kept = await read_all(streams, len(streams.written))
 
-    with pytest.raises(BadOption, match="LOG_1 is no stream of pipeline reading"):
+    with pytest.raises(BadOption, match="LOG_1 is not a stream of pipeline reading"):
         await read_all(streams, 1, {"LOG_1": kept["LOGS_1"]})
 
 

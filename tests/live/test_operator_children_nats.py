@@ -30,8 +30,8 @@ from logpipeline.partition import partition_of
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
-from logpipeline_operator.children import config, nats_auth, nats_conf
-from logpipeline_operator.jetstream.look import Permission, look
+from logpipeline_operator.children import config, credentials, nats_conf
+from logpipeline_operator.jetstream import Permission, reconcile
 from managed_parts import MEMBER, running
 from managed_server import USERS, Managed, connected, managed, resource
 from waiting import eventually
@@ -81,14 +81,14 @@ async def test_each_role_may_do_its_work(
         ) as at,
         connected(at.operator()) as js,
     ):
-        await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with running(at, tmp_path / "pods", tmp_path / "files"):
             await eventually(
                 lambda: archived.exists() and archived.read_text() == "line 1\nline 2\n",
                 within_s=20,
             )
             await give_up(js, at.pipeline)
-        await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
 
     assert denials(caplog) == []
 
@@ -220,9 +220,9 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 async def test_a_role_s_name_alone_is_no_password(managed_nats: Managed) -> None:
     """The variables of the configuration are resolved, not taken for texts."""
-    options = credentials_of(managed_nats, nats_auth.OPERATOR)
+    options = credentials_of(managed_nats, credentials.OPERATOR)
     assert options.password_file is not None
-    options.password_file.write_text(f"${nats_auth.variable(nats_auth.OPERATOR)}")
+    options.password_file.write_text(f"${credentials.variable(credentials.OPERATOR)}")
 
     with pytest.raises(ConnectFailed, match="credentials"):
         await Connection(options).start(patience_s=1.0)
@@ -237,10 +237,10 @@ async def test_collectors_say_nothing_in_the_place_of_who_asks(tmp_path: Path) -
         managed(resource(), tmp_path / "nats") as at,
         connected(at.operator()) as js,
     ):
-        await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with (
             running(at, tmp_path / "pods", tmp_path / "files"),
-            connected(credentials_of(at, nats_auth.SHIPPER)) as node,
+            connected(credentials_of(at, credentials.SHIPPER)) as node,
         ):
             names = at.pipeline.names
             control = ControlSubjects(names.control_subject)
@@ -278,9 +278,9 @@ async def test_the_server_answers_a_node_in_no_other_s_place(managed_nats: Manag
     others = [f"{NAMES.subject}.p1.victim", f"{KV}.assignment.main"]
     async with (
         connected(managed_nats.operator()) as js,
-        connected(credentials_of(managed_nats, nats_auth.SHIPPER)) as node,
+        connected(credentials_of(managed_nats, credentials.SHIPPER)) as node,
     ):
-        await look(js, pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         before = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
         for subject in others:
             await node.connection.publish(f"{NAMES.subject}.p0.node-a", b"own", reply=subject)
@@ -301,7 +301,7 @@ async def test_all_shippers_answer_one_question(managed_nats: Managed) -> None:
     async with AsyncExitStack() as stack:
         js = await stack.enter_async_context(connected(managed_nats.operator()))
         for number in range(3):
-            options = credentials_of(managed_nats, nats_auth.SHIPPER)
+            options = credentials_of(managed_nats, credentials.SHIPPER)
             shipper = await stack.enter_async_context(connected(options))
             await shipper.connection.listen(subject, answering(shipper, b"%d" % number))
         inbox = js.connection.new_inbox()
@@ -327,7 +327,7 @@ def answering(js: JetStream, said: bytes) -> Callable[[RawMessage], None]:
 
 async def test_a_node_is_told_that_a_stream_is_not_there(managed_nats: Managed) -> None:
     """Also from its own account: it need not wait for an answer that does not come."""
-    async with connected(credentials_of(managed_nats, nats_auth.SHIPPER)) as node:
+    async with connected(credentials_of(managed_nats, credentials.SHIPPER)) as node:
         with pytest.raises(NoResponders):
             await node.connection.request(f"{NAMES.subject}.p0.node-a", b"line")
 
@@ -342,11 +342,11 @@ async def managed_nats(tmp_path: Path) -> AsyncIterator[Managed]:
 
 def credentials_of(at: Managed, role: str) -> NatsOptions:
     """How *role* logs in."""
-    if role == nats_auth.OPERATOR:
+    if role == credentials.OPERATOR:
         return at.operator()
     build = {
-        nats_auth.TABLE: config.for_table,
-        nats_auth.COLLECTOR: config.for_collector,
-        nats_auth.SHIPPER: config.for_shipper,
+        credentials.TABLE: config.for_table,
+        credentials.COLLECTOR: config.for_collector,
+        credentials.SHIPPER: config.for_shipper,
     }[role]
     return at.options(role, build(at.pipeline))

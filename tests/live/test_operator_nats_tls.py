@@ -16,8 +16,8 @@ from urllib.error import URLError
 
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline_operator.certificates import upkeep
-from logpipeline_operator.children import config, names, nats_auth, nats_conf, nats_tls
-from logpipeline_operator.jetstream.look import Permission, look
+from logpipeline_operator.children import config, credentials, names, nats_conf, nats_tls
+from logpipeline_operator.jetstream import Permission, reconcile
 from managed_parts import MEMBER, running
 from managed_server import PASSWORDS, Managed, connected, managed, resource, server
 from ports import free_port
@@ -61,10 +61,10 @@ async def test_clients_check_whom_they_talk_to(tmp_path: Path) -> None:
     pipeline = resource(nats=REQUIRED)
     async with managed(pipeline, tmp_path / "nats") as at:
         local = config.for_collector(pipeline)
-        options = at.options(nats_auth.COLLECTOR, local)
+        options = at.options(credentials.COLLECTOR, local)
         assert await refusal(options) == ""
-        assert await refusal(at.options(nats_auth.SHIPPER, config.for_shipper(pipeline))) == ""
-        assert await refusal(at.options(nats_auth.SHIPPER, config.for_sidecar(pipeline))) == ""
+        assert await refusal(at.options(credentials.SHIPPER, config.for_shipper(pipeline))) == ""
+        assert await refusal(at.options(credentials.SHIPPER, config.for_sidecar(pipeline))) == ""
         assert await refusal(at.operator()) == ""
         former = config.for_sidecar(pipeline, knows_tls=False)
         stranger = upkeep({}, ("other",), datetime.now(UTC)).files
@@ -72,7 +72,7 @@ async def test_clients_check_whom_they_talk_to(tmp_path: Path) -> None:
 
         assert "certificate" in await refusal(replace(options, ca_file=tmp_path / "other.crt"))
         assert "mismatch" in (await refusal(replace(options, tls_name="other.svc"))).lower()
-        assert "certificate" in await refusal(at.options(nats_auth.SHIPPER, former))
+        assert "certificate" in await refusal(at.options(credentials.SHIPPER, former))
         assert await plain_answer(at) == ""
 
 
@@ -80,8 +80,8 @@ async def test_a_server_that_leaves_it_open_takes_both(tmp_path: Path) -> None:
     """Old clients get in without TLS, while those who know the server's authority insist on it."""
     pipeline = resource(nats=OPTIONAL)
     async with managed(pipeline, tmp_path / "nats") as at:
-        options = at.options(nats_auth.COLLECTOR, config.for_collector(pipeline))
-        former = at.options(nats_auth.SHIPPER, config.for_sidecar(pipeline, knows_tls=False))
+        options = at.options(credentials.COLLECTOR, config.for_collector(pipeline))
+        former = at.options(credentials.SHIPPER, config.for_sidecar(pipeline, knows_tls=False))
         stranger = upkeep({}, ("other",), datetime.now(UTC)).files
         (tmp_path / "other.crt").write_bytes(stranger[nats_tls.CA_FILE])
 
@@ -118,7 +118,7 @@ async def test_no_line_is_lost_while_certificates_and_authority_change(tmp_path:
         at.trust(steps[0])
         await at.restart()
         async with connected(at.operator()) as js:
-            await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+            await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with running(at, tmp_path / "pods", tmp_path / "files"):
             write()
             await eventually(has_all, within_s=20)
@@ -181,8 +181,8 @@ async def test_servers_of_a_cluster_prove_who_they_are(tmp_path: Path) -> None:
             (folder / "tls").mkdir(parents=True)
             for file in nats_tls.SERVER_FILES:
                 (folder / "tls" / file).write_bytes(held[file])
-            secret = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
-            for file in (nats_auth.USERS_FILE, nats_auth.ROUTES_FILE):
+            secret = credentials.users_secret(pipeline, PASSWORDS)["stringData"]
+            for file in (credentials.USERS_FILE, credentials.ROUTES_FILE):
                 text = secret[file]
                 for other, port in enumerate(routes):
                     host = f"{names.nats(pipeline)}-{other}.{names.nats_headless(pipeline)}"

@@ -19,16 +19,16 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import Missed, MissedRange, TableProgress, missed_key_of, table_key
-from logpipeline.tables.standing import TableState, table_of, tables_of
-from logpipeline_operator.children import config, nats_auth
-from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
+from logpipeline.tables.state import TableState, table_of, tables_of
+from logpipeline_operator.children import config, credentials
+from logpipeline_operator.jetstream import Permission, reconcile
+from logpipeline_operator.status import JetStreamFacts
+from logpipeline_spark.job import task
+from logpipeline_spark.job.batch import Batches
+from logpipeline_spark.job.service import ProgressReport, source_options
+from logpipeline_spark.job.settings import settings_of
+from logpipeline_spark.job.task import Done, Task, Work
 from logpipeline_spark.lines.schema import LINES_ENCODED
-from logpipeline_spark.running import task
-from logpipeline_spark.running.batch import Batches
-from logpipeline_spark.running.job import source_options
-from logpipeline_spark.running.progress import Teller
-from logpipeline_spark.running.settings import settings_of
-from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.table.storage import LocalStorage
 from managed_server import Managed, connected, managed, resource
@@ -53,10 +53,10 @@ async def js(server: Managed) -> AsyncIterator[JetStream]:
         yield js
 
 
-async def seen(js: JetStream, pipeline: LogPipeline = PIPELINE) -> JetStreamSeen:
+async def seen(js: JetStream, pipeline: LogPipeline = PIPELINE) -> JetStreamFacts:
     """What a look at the pipeline sees."""
     permission = Permission(may_write=True)
-    return await look(js, pipeline, permission, lambda assigned: ["prod-collector-0"])
+    return await reconcile(js, pipeline, permission, lambda assigned: ["prod-collector-0"])
 
 
 async def send(js: JetStream, count: int) -> None:
@@ -75,7 +75,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
     denied.
     """
     local = config.for_table(at.pipeline)
-    nats = at.options(nats_auth.TABLE, local)
+    nats = at.options(credentials.TABLE, local)
     settings = settings_of(local, key=KEY, path="", folder=folder, nats=nats)
     storage, options = LocalStorage(folder / "table"), source_options(settings)
     with Client(options) as client:
@@ -88,7 +88,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
         batches.load()
         while batches.next() is not None:
             pass
-        Teller(client, settings.bucket, KEY).tell(storage.url, table, batches.states)
+        ProgressReport(client, settings.bucket, KEY).write(storage.url, table, batches.states)
         rows = table.state.lines
         table.close()
         return rows, client.connection.problem

@@ -13,8 +13,8 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline.partition import partition_of
 from logpipeline_shipper.config import BatchOptions
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 from shipping import (
     HOST,
     ROOT,

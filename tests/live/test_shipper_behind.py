@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logpipeline.behind import Behind, decode, question
+from logpipeline.backlog import ShipperBacklog, decode, question
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.session import RawMessage
@@ -69,7 +69,7 @@ async def test_shipper_that_cannot_send_says_so(
     append(tmp_path / "logs" / "a.log", lines_of(0, 10))
     async with jetstream(nats_server) as js, shipping(config):
 
-        async def is_told() -> Behind | None:
+        async def is_told() -> ShipperBacklog | None:
             told = [decode(data) for data in await answers(js.connection, 0.0, at_least=2)]
             return next((each for each in told if each and each.hosts and each.problem), None)
 

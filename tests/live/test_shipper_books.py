@@ -17,7 +17,7 @@ import balanced
 from balanced import HOST, STREAM, Node, a_node, make_anew, purge
 from collecting import PARTITIONS, WITHIN_S
 from logpipeline.embedded import EmbeddedServer
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.listing import HostSources
 from shipping import append, batch_of, config_of, lines_of, shipping, stored
 from waiting import eventually
 

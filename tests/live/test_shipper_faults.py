@@ -109,12 +109,12 @@ async def test_a_server_that_stands_still_is_waited_for(
 async def test_a_full_stream_holds_lines_back_and_loses_none(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """While the stream takes nothing the files are the buffer; the status names the reason."""
+    """While the stream refuses messages the files are the buffer; the status names the reason."""
     path = tmp_path / "logs" / "app.log"
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
         await make_stream(js, max_msgs=2)
         append(path, lines_of(0, 500))
-        await until_it_says(js, "takes nothing")
+        await until_it_says(js, "refuses messages")
         before = await stored(js)
         config = (await js.stream_info(STREAM) or {})["config"]
         await js.call(f"STREAM.UPDATE.{STREAM}", config | {"max_msgs": -1})
@@ -153,7 +153,7 @@ async def test_a_missing_stream_is_named_and_waited_for(
     path = tmp_path / "logs" / "app.log"
     append(path, lines_of(0, 10))
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
-        await until_it_says(js, "no stream listens on logs.p0.node-a; run `logpipeline apply`")
+        await until_it_says(js, "no stream has the subject logs.p0.node-a; run `logpipeline apply`")
         await make_stream(js)
 
         await until_stored(js, path, lines_of(0, 10))

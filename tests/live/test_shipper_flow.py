@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from logpipeline.embedded import EmbeddedServer
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 from shipping import (
     CONTROL,
     append,

@@ -1,4 +1,4 @@
-"""The directory of pods stays level with the API server through whatever befalls the watch."""
+"""The pod_cache of pods stays level with the API server through whatever befalls the watch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kube_api import NAMESPACES, PODS, KubeApi, kube_api
-from logpipeline_shipper.kubernetes import client, directory
+from logpipeline_shipper.kubernetes import client, pods
 from logpipeline_shipper.kubernetes.client import Access
-from logpipeline_shipper.kubernetes.directory import (
+from logpipeline_shipper.kubernetes.pods import (
     ChosenNamespaces,
-    Directory,
-    Follower,
+    PodCache,
+    Reflector,
     collections_of,
 )
 from waiting import eventually
@@ -26,14 +26,14 @@ class Following:
     """Both watches of a node, in this loop."""
 
     def __init__(self, access: Access) -> None:
-        self.directory = Directory()
+        self.pod_cache = PodCache()
         self.pods, self.namespaces = (
-            Follower(access, each) for each in collections_of("node-a", self.directory)
+            Reflector(access, each) for each in collections_of("node-a", self.pod_cache)
         )
 
     def labels(self, uid: str) -> dict[str, str] | None:
         """Return the labels of a pod."""
-        pod = self.directory.pods.get(uid)
+        pod = self.pod_cache.pods.get(uid)
         return None if pod is None else dict(pod.labels)
 
 
@@ -51,7 +51,7 @@ async def following_api(access: Access) -> AsyncIterator[Following]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "BACKOFF_FIRST_S", 0.02)
+    monkeypatch.setattr(pods, "BACKOFF_FIRST_S", 0.02)
 
 
 async def until_watching(api: KubeApi) -> None:
@@ -78,14 +78,14 @@ async def test_who_reads_one_namespace_asks_for_its_pods_alone() -> None:
         path = "/api/v1/namespaces/shop/pods"
         api.objects[path] = {}
         api.put(path, "web", namespace="shop", labels={"app": "web"})
-        directory = Directory()
-        [of_pods] = collections_of("node-a", directory, "shop")
-        following_it = asyncio.create_task(Follower(api.access(), of_pods).run())
-        await eventually(lambda: "web" in directory.pods)
+        pod_cache = PodCache()
+        [of_pods] = collections_of("node-a", pod_cache, "shop")
+        following_it = asyncio.create_task(Reflector(api.access(), of_pods).run())
+        await eventually(lambda: "web" in pod_cache.pods)
         following_it.cancel()
         asked = {request[0] for request in api.requests}
 
-    assert directory.are_namespaces_known
+    assert pod_cache.are_namespaces_known
     assert asked == {path}
 
 
@@ -96,14 +96,14 @@ async def test_namespaces_that_are_chosen_are_followed_each_by_itself() -> None:
         for name, path in paths.items():
             api.objects[path] = {}
             api.put(path, f"{name}-1", namespace=name, labels={"app": name})
-        directory = Directory()
-        chosen = ChosenNamespaces(api.access(), "node-a", directory, tasks.create_task)
+        pod_cache = PodCache()
+        chosen = ChosenNamespaces(api.access(), "node-a", pod_cache, tasks.create_task)
         chosen.choose({"shop"})
-        await eventually(lambda: set(directory.pods) == {"shop-1"} and api.watches == 1)
+        await eventually(lambda: set(pod_cache.pods) == {"shop-1"} and api.watches == 1)
         chosen.choose({"bank", "shop"})
-        await eventually(lambda: set(directory.pods) == {"bank-1", "shop-1"} and api.watches == 2)
+        await eventually(lambda: set(pod_cache.pods) == {"bank-1", "shop-1"} and api.watches == 2)
         chosen.choose({"bank"})
-        left = set(directory.pods)
+        left = set(pod_cache.pods)
         await eventually(lambda: api.watches == 1)
         chosen.choose(set())
 
@@ -121,7 +121,7 @@ async def test_events_arrive_however_they_are_cut(piece_bytes: int) -> None:
             await until_watching(api)
             api.put(PODS, "new", namespace="shop", labels={"app": "web"})
             api.put(NAMESPACES, "shop", exclude=True)
-            await eventually(lambda: both.labels("new") and both.directory.excluded == {"shop"})
+            await eventually(lambda: both.labels("new") and both.pod_cache.excluded == {"shop"})
 
             assert both.labels("old") == {"app": "é\n"}
             assert both.labels("new") == {"app": "web"}
@@ -201,7 +201,7 @@ async def test_who_may_not_read_namespaces_reads_pods() -> None:
     async with kube_api() as api:
         api.refuse = 403
         async with following_api(api.access()) as both:
-            await eventually(lambda: both.directory.are_namespaces_known)
+            await eventually(lambda: both.pod_cache.are_namespaces_known)
             problem = both.namespaces.problem
             api.refuse = None
             await eventually(lambda: both.namespaces.problem is None)

@@ -16,11 +16,11 @@ import balanced
 from balanced import STREAM, a_node
 from collecting import log_stream
 from logpipeline.embedded import EmbeddedServer
-from logpipeline_shipper import fleet
+from logpipeline_shipper import source_manager
 from logpipeline_shipper.checkpoint import peek
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import has_unread
-from logpipeline_shipper.fleet import Fleet
+from logpipeline_shipper.source_manager import SourceManager
 from shipping import append, lines_of, shipping
 from waiting import eventually
 
@@ -41,14 +41,14 @@ async def test_a_first_look_that_comes_late_misses_no_file(
 ) -> None:
     """What the last process knew of, and had not sent, is neither named as lost nor sent twice."""
     balanced.hurry(monkeypatch)
-    monkeypatch.setattr(fleet, "SCANS_UNTIL_GONE", 0)
-    may_look, ticks, look, tick = asyncio.Event(), [0], Discovery.run, Fleet.tick
+    monkeypatch.setattr(source_manager, "SCANS_UNTIL_GONE", 0)
+    may_look, ticks, look, tick = asyncio.Event(), [0], Discovery.run, SourceManager.tick
 
     async def look_late(*arguments: Any) -> None:
         await may_look.wait()
         await look(*arguments)
 
-    def count(self: Fleet) -> None:
+    def count(self: SourceManager) -> None:
         ticks[0] += 1
         tick(self)
 
@@ -59,7 +59,7 @@ async def test_a_first_look_that_comes_late_misses_no_file(
             await eventually(lambda: knows_unsent(tmp_path / "data"), what="positions say so")
         await node.made.js.call(f"STREAM.CREATE.{STREAM}", log_stream(0))
         monkeypatch.setattr(Discovery, "run", look_late)
-        monkeypatch.setattr(Fleet, "tick", count)
+        monkeypatch.setattr(SourceManager, "tick", count)
         async with node.collector(), shipping(node.shipper()):
             await eventually(lambda: ticks[0] >= TICKS, what="the shipper goes on meanwhile")
             may_look.set()

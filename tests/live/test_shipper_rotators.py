@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logpipeline.embedded import EmbeddedServer
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.listing import HostSources
 from shipping import (
     HOST,
     append,

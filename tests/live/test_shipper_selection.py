@@ -17,11 +17,11 @@ from logpipeline import wire
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec.components import Match, PodSelector
-from logpipeline_shipper import fleet, service
+from logpipeline_shipper import service, source_manager
 from logpipeline_shipper.config import ShipperConfig
 from logpipeline_shipper.files import source_filter
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 from shipping import (
     HOST,
     append,
@@ -196,7 +196,7 @@ async def test_pods_that_go_while_the_server_is_away_lose_nothing(
     nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their files are held open, also of those whose turn to be read has not come."""
-    monkeypatch.setattr(fleet, "WARM_S", 0.1)
+    monkeypatch.setattr(source_manager, "WARM_S", 0.1)
     monkeypatch.setattr(service, "TICK_S", 0.1)
     (tmp_path / "pods").mkdir()
     pods = [f"web-{number}" for number in range(20)]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.opening import Message
+from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.source.options import parse
-from logpipeline_spark.source.tasks import fetch
+from logpipeline_spark.source.ranges import fetch
 from spark_streams import Streams, running_streams
 
 SUBJECT = "logs.p0.node-b"

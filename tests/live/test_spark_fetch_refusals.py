@@ -13,9 +13,9 @@ from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import Origin
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import read_offsets
 from logpipeline_spark.source.options import parse
-from logpipeline_spark.source.places import read_offsets
-from logpipeline_spark.source.tasks import fetch
+from logpipeline_spark.source.ranges import fetch
 from spark_messages import batch_for, lines_of
 from spark_streams import BASE, STREAMS, Streams, running_streams
 
@@ -48,7 +48,7 @@ def test_a_stream_without_direct_reads(streams: Streams) -> None:
     """A setting of the stream, which the sentence names."""
     streams.create("LOGS_2", allow_direct=False)
 
-    assert "set its allow_direct" in refusal(streams, partitions="3")
+    assert "turn on its allow_direct" in refusal(streams, partitions="3")
 
 
 def test_a_server_without_that_domain(streams: Streams) -> None:

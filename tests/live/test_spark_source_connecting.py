@@ -14,7 +14,7 @@ import pytest
 from logpipeline.authority import TABLE, permissions
 from logpipeline.spec import parse as parse_resource
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source import selection
+from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import parse
 from ports import free_port
@@ -30,7 +30,7 @@ def refusal(streams: Streams, **changes: str) -> str:
     """Return why the streams cannot be looked at, by somebody who is patient."""
     options = parse(streams.options(**{"patienceSeconds": PATIENCE_S, **changes}))
     with pytest.raises(Refused) as caught, Client(options) as client:
-        selection.look(client, options)
+        planning.look(client, options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -47,7 +47,7 @@ def test_a_server_that_asks_for_a_login_is_not_waited_for(
             assert "the server asks for credentials" in said
             assert "log in with 'userFile' and 'passwordFile', 'tokenFile'" in said
             assert "`logpipeline stream options`" in said
-    assert "waiting for it" not in caplog.text
+    assert "waiting for at most" not in caplog.text
 
 
 def test_a_login_that_comes_a_moment_later_is_waited_for(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_login_that_comes_a_moment_later_is_waited_for(tmp_path: Path) -> None
             opening = threads.submit(Client(options).open)
             token.write_text("right")
             client = opening.result()
-        assert set(selection.look(client, options)) == set(STREAMS)
+        assert set(planning.look(client, options)) == set(STREAMS)
         client.close()
 
 
@@ -107,7 +107,7 @@ async def test_that_a_server_is_waited_for_is_said_early(
 
     (said,) = told()
     assert said.startswith(f"jetstream: cannot connect to NATS at nats://127.0.0.1:{port}: ")
-    assert said.endswith("waiting for it, 600 s at most (option 'patienceSeconds')")
+    assert said.endswith("waiting for at most 600 s (option 'patienceSeconds')")
 
 
 PIPELINE = parse_resource(
@@ -156,10 +156,10 @@ def test_a_right_that_is_missing_is_not_waited_for(tmp_path: Path) -> None:
         options = {"servers": streams.server.url, "patienceSeconds": PATIENCE_S, **login}
         pattern = parse({**options, "subscribePattern": "LP_.*"})
         with pytest.raises(Refused) as caught, Client(pattern) as client:
-            selection.look(client, pattern)
+            planning.look(client, pattern)
 
     assert "$JS.API.STREAM.NAMES" in str(caught.value)
-    assert "give this user the right" in str(caught.value)
+    assert "grant this user the right" in str(caught.value)
 
 
 def test_who_may_read_the_streams_may_read_a_pipeline_by_its_name(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_who_may_read_the_streams_may_read_a_pipeline_by_its_name(tmp_path: Path
             streams.create(name, subjects=[f"{PIPELINE.names.subject}.p{number}.>"])
         options = parse({"servers": streams.server.url, "pipeline": "logging/prod", **login})
         with Client(options) as client:
-            seen = selection.look(client, options)
+            seen = planning.look(client, options)
 
     assert list(seen) == ["LP_logging_prod_0", "LP_logging_prod_1"]
-    assert set(selection.roots(options, seen).values()) == {PIPELINE.names.subject}
+    assert set(planning.roots(options, seen).values()) == {PIPELINE.names.subject}

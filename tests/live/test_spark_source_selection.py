@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source import selection
+from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.datasource import JetStreamReader, JetStreamStreamReader
 from logpipeline_spark.source.options import parse
@@ -48,7 +48,7 @@ def refusal(streams: Streams, **changes: str) -> str:
     """Return why the streams that *changes* name are refused."""
     options = parse(options_of(streams, **changes))
     with pytest.raises(Refused) as caught, Client(options) as client:
-        selection.look(client, options)
+        planning.look(client, options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -57,7 +57,7 @@ def found(streams: Streams, **changes: str) -> list[str]:
     """Return the streams that are found."""
     options = parse(options_of(streams, **changes))
     with Client(options) as client:
-        return list(selection.look(client, options))
+        return list(planning.look(client, options))
 
 
 def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[Any, ...]]:
@@ -119,10 +119,14 @@ def test_a_root_of_the_pipeline_s_own_is_found(streams: Streams) -> None:
 def test_a_subject_that_no_stream_has_is_refused(streams: Streams) -> None:
     """Instead of rows that nobody can decode; what the stream stores is named."""
     said = refusal(streams, stream="LOGS", partitions="2", subject="LOGS")
-    assert said.startswith("stream LOGS_0 stores logs.p0.>, and nothing of the option 'subject'")
+    assert said.startswith(
+        "stream LOGS_0 stores logs.p0.>, and no subject that begins with the option 'subject'"
+    )
     assert said.endswith("write 'logs', or leave the option out")
     for wrong in ("log", "logs.p0", "lp.default"):
-        assert "and nothing of the option" in refusal(streams, stream="LOGS_1", subject=wrong)
+        assert "and no subject that begins with the option" in refusal(
+            streams, stream="LOGS_1", subject=wrong
+        )
     assert found(streams, stream="LOGS", partitions="2", subject="logs") == ["LOGS_0", "LOGS_1"]
     assert found(streams, stream="LOGS", partitions="2", subject="LOGS", format="messages")
 
@@ -132,9 +136,9 @@ def test_a_stream_that_does_not_say_its_root_needs_a_subject(streams: Streams) -
     streams.create("WIDE", subjects=["wide.>"])
     streams.create("MIRROR", subjects=None, mirror={"name": "LOGS_0"})
 
-    assert "give the option 'subject'" in refusal(streams, stream="WIDE")
-    assert "stores what other streams have" in refusal(streams, stream="MIRROR")
-    assert "and nothing of" in refusal(streams, stream="WIDE", subject="logs")
+    assert "set the option 'subject'" in refusal(streams, stream="WIDE")
+    assert "stores messages of other streams" in refusal(streams, stream="MIRROR")
+    assert "and no subject that begins" in refusal(streams, stream="WIDE", subject="logs")
     assert found(streams, stream="WIDE", subject="wide.logs") == ["WIDE"]
     assert found(streams, stream="MIRROR", subject="logs") == ["MIRROR"]
 

@@ -15,9 +15,9 @@ import zstandard
 from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
 from logpipeline import checksum
 from logpipeline.checksum import Checksum
+from logpipeline.deduplication import GENERATIONS_MAX, LOSSES_MAX
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.knowledge import GENERATIONS_MAX, LOSSES_MAX
-from logpipeline.strands import MARKS_MAX, STRANDS_MAX
+from logpipeline.extents import EXTENTS_MAX, MARKS_MAX
 from logpipeline.subjects import Subjects
 from logpipeline.wire import MESSAGE_ID, Batch, Checksums, Previous, encode_headers
 from waiting import eventually
@@ -256,7 +256,7 @@ def offsets_at_the_end_of_numbers(victim: Victim) -> Iterator[Message]:
 
 @attack
 def more_ranges_apart_than_are_kept(victim: Victim) -> Iterator[Message]:
-    for number in range(STRANDS_MAX + 20):
+    for number in range(EXTENTS_MAX + 20):
         yield message(*forged(victim, victim.offset + 10 + 14 * number, 7))
 
 
@@ -381,7 +381,7 @@ async def until_read(made: Pipeline, sequence: int) -> None:
 
 def differences(victim: Victim, *folders: Path) -> str:
     """Return what is wrong with the genuine lines of *victim*, empty if nothing is."""
-    lines = victim.archived(*folders).splitlines()
+    lines = victim.collected(*folders).splitlines()
     stood = [_genuine(line) for line in lines if b" of /" in line]
     sent = victim.sent.splitlines()
     if Path(victim.path).name in MAY_COME_TWICE:

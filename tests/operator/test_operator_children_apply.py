@@ -11,11 +11,11 @@ import pytest
 
 from child_manifests import SETTINGS, children, pod_templates, resource
 from cluster_handle import Cluster
-from logpipeline_operator.children import Manifest, build, nats_auth
+from logpipeline_operator.children import Manifest, build, credentials
 from logpipeline_operator.differences import differing
 
 MANAGER = "logpipeline-operator"
-PASSWORDS = {role: f"{role}-0123456789abcdef" for role in nats_auth.ROLES}
+PASSWORDS = {role: f"{role}-0123456789abcdef" for role in credentials.ROLES}
 OPTIONS: dict[str, Any] = {
     "image": "registry.invalid/x:1",
     "resources": {"requests": {"cpu": 0.5, "memory": "1024Mi"}, "limits": {"memory": "1.5Gi"}},
@@ -73,7 +73,7 @@ SPECS: dict[str, dict[str, Any]] = {
 def made_in(namespace: str, name: str, spec: dict[str, Any]) -> list[Manifest]:
     """The children of the pipeline *name*, without an owner that is not there."""
     pipeline = resource(spec, name=name, namespace=namespace, uid="")
-    return [*build(pipeline, SETTINGS), nats_auth.secret(pipeline, PASSWORDS)]
+    return [*build(pipeline, SETTINGS), credentials.users_secret(pipeline, PASSWORDS)]
 
 
 def apply(cluster: Cluster, made: list[Manifest], *more: str) -> None:

@@ -15,11 +15,11 @@ from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy
 from cluster_world import FORMER, LATTER, World
 from cluster_writes import Writes
+from logpipeline_operator.access import FencedJetStream
 from logpipeline_operator.cluster.client import Cluster as OperatorsCluster
 from logpipeline_operator.cluster.client import ClusterAway, Fence
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.lease import Holder, Lease, lead
-from logpipeline_operator.jetstream.links import FencedJetStream
 from logpipeline_operator.main import CODE_LOST_LEASE
 from logpipeline_operator.settings import LEASE_S
 from waiting import eventually

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from cluster_handle import Cluster
 from cluster_mutations import Spec, bad, edges, full, good, mixed, out_of_range
 from logpipeline.spec import SpecError, parse
-from logpipeline.spec.fields import Rule
+from logpipeline.spec.declaration import Rule
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 

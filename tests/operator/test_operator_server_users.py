@@ -16,8 +16,11 @@ from cluster_world import World
 from logpipeline.spec import parse
 from logpipeline_operator.certificates import mark_of, upkeep
 from logpipeline_operator.children import Manifest, nats_tls
-from logpipeline_operator.children.callout import USER_ANNOTATION
-from logpipeline_operator.children.managed_nats import TABLE_USER_ANNOTATION, USERS_ANNOTATION
+from logpipeline_operator.children.nats_server import (
+    CALLOUT_USER_ANNOTATION,
+    TABLE_USER_ANNOTATION,
+    USERS_ANNOTATION,
+)
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.server_users import Kept
 from waiting import eventually
@@ -72,7 +75,7 @@ async def delete(here: World, found: Manifest | None) -> None:
     [
         (f"{SERVER}-auth", USERS_ANNOTATION),
         (f"{SERVER}-auth-table", TABLE_USER_ANNOTATION),
-        (f"{SERVER}-auth-callout", USER_ANNOTATION),
+        (f"{SERVER}-auth-callout", CALLOUT_USER_ANNOTATION),
     ],
 )
 async def test_a_deleted_secret_is_made_anew_and_the_server_with_it(

@@ -5,20 +5,19 @@ what the resource says.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
 import cluster_classes
-from child_manifests import SETTINGS, child, resource
+from child_manifests import child, resource
+from child_manifests import settings as child_settings
 from cluster_handle import Cluster
 from cluster_states import NAME
 from cluster_world import World
 from logpipeline_operator.children import Manifest, build
-from logpipeline_operator.children.application import APACHE
-from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.kinds import SPARK_APACHE, kind
 from logpipeline_operator.differences import differing
 from waiting import eventually
 
@@ -36,7 +35,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "bucket": BUCKET,
     "executors": {**BUCKET, "runner": "native", "executors": {"instances": 2, "cores": 2}},
 }
-SPARK = replace(SETTINGS, spark_role="ClusterRole/view")
+SPARK = child_settings(spark_role="ClusterRole/view")
 # Without servers of its own: the managed one's pods find no node.
 MANAGED: dict[str, Any] = {
     "partitions": 2,
@@ -263,9 +262,9 @@ async def test_an_application_is_made_where_somebody_runs_it(here: World, cluste
 
     await eventually(is_missed, within_s=60, what="a condition that says what is missing")
     operator.kill()
-    text = json.dumps(definition(APACHE))
+    text = json.dumps(definition(SPARK_APACHE))
     try:
-        cluster.define(text, definition(APACHE)["metadata"]["name"])
+        cluster.define(text, definition(SPARK_APACHE)["metadata"]["name"])
         # It looks what the cluster has as it starts, and then every some minutes.
         operator = here.operator("--no-lease")
         operator.start()

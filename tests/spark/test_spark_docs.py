@@ -21,13 +21,12 @@ from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.subjects import names_of
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data
-from logpipeline_spark.formats.choosing import Format, logs_of
-from logpipeline_spark.rollup.counts import by_minute, counted
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.names import ROLLUP_MINUTE, FileName
+from logpipeline_spark.formats.log import Format, logs_of
+from logpipeline_spark.table.counts import by_minute, counted
+from logpipeline_spark.table.files import ROLLUP_MINUTE, FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.write import write_range
 from spark_local import local_spark
 from spark_streams import PARTITIONS, Streams, running_streams
 from spark_versions import need_jars

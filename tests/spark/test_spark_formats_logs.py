@@ -19,19 +19,17 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
-from logpipeline_spark.formats.log import Overtaken
+from logpipeline_spark.formats.log import Logs, Overtaken, logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import Condition, files
+from logpipeline_spark.table.erasure import Condition, Erasure
+from logpipeline_spark.table.files import FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import verify
-from logpipeline_spark.table.write import write_range
 from tables_made import BEGIN, LIFE, STREAM, Key, batch, kept, keys, lines, opened, upkeep
 from tables_s3 import S3Server
 
@@ -130,7 +128,7 @@ def test_of_two_writers_the_log_takes_one(lake: Lake) -> None:
     former = opened(lake.storage, of=lake.new_logs())
     lake.batch(former, 1, 10)
     successor = opened(lake.storage, of=lake.new_logs())
-    with pytest.raises(Overtaken, match="let one pipeline alone write there"):
+    with pytest.raises(Overtaken, match="only one pipeline may write there"):
         lake.batch(former, 11, 30)
     lake.batch(successor, 11, 20)
 

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.running import job
-from logpipeline_spark.running.job import logs_for, storage_for
+from logpipeline_spark.job import service
+from logpipeline_spark.job.service import logs_for, storage_for
 from logpipeline_spark.table.verify import Report, verify
 from small_disk import small_disk
 from spark_jobs import Table, one_sentence
@@ -114,8 +114,8 @@ def test_who_wants_to_decide_about_loss_is_asked(streams: Streams, table: Table)
     streams.call("STREAM.PURGE.LOGS_1")
     streams.send("node-a", "three")
     table.change(stops_on_loss=True)
-    refused(table, r"LOGS_1 lost its messages 2 to 2 .* without --stop-on-loss")
-    refused(table, r"LOGS_1 lost its messages 2 to 2 .* without --stop-on-loss")
+    refused(table, r"messages 2 to 2 of stream LOGS_1 .* without --stop-on-loss")
+    refused(table, r"messages 2 to 2 of stream LOGS_1 .* without --stop-on-loss")
     table.change(stops_on_loss=False)
     table.keep()
     table.change(stops_on_loss=True)
@@ -127,7 +127,7 @@ def test_who_wants_to_decide_about_loss_is_asked(streams: Streams, table: Table)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"streams": STREAMS[:1]}, r"LOGS_1 would not be read any more: .* another path"),
+        ({"streams": STREAMS[:1]}, r"pipeline lacks LOGS_1 now: .* another path"),
         ({"subject": "other"}, r"is a table of subjects logs, and this is other: .* of its own"),
         ({"format": "iceberg", "catalog": {"table": "t", "type": "in-memory"}}, r"format delta"),
         ({"pipeline": "default/other"}, r"pipeline default/test, and this is default/other: give"),
@@ -211,7 +211,7 @@ def test_a_path_that_another_pipeline_writes_as_a_command_says_it(
 
 def test_wrong_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence says what the server says, never a secret; with the right ones it goes on."""
-    monkeypatch.setattr(job, "PATIENCE_S", 2)
+    monkeypatch.setattr(service, "PATIENCE_S", 2)
     with running_streams(tmp_path / "nats", token="right") as streams:
         table = Table(streams, tmp_path / "table")
         streams.send("node-a", "one")

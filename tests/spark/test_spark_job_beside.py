@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source.places import Place
+from logpipeline_spark.source.offsets import Place
 from spark_jobs import Table, one_sentence
 from spark_streams import Streams
 
@@ -72,7 +72,7 @@ def test_the_command_keeps_another_table(streams: Streams, table: Table, tmp_pat
     wrong = one_sentence(table.command("run", "--once", "--from", "often", "--path", other))
     done = table.command("run", "--once", "--from", "earliest", "--path", other)
 
-    assert "say with --path where it is to be" in said
+    assert "give its path with --path" in said
     assert "--from 'often': give a span" in wrong
     assert done.returncode == 0, done.stderr
     table.settings = replace(table.settings, path=other)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.job.service import logs_for
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.running.job import logs_for
 from logpipeline_spark.table import s3
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.verify import verify
 from spark_jobs import Table
 from spark_streams import Streams
@@ -49,7 +49,7 @@ def test_a_full_bucket_is_said_and_costs_nothing(
     with monkeypatch.context() as patched:
         for name, value in environment.items():
             patched.setenv(name, value)
-        with pytest.raises(Refused, match="is well, and has room") as full:
+        with pytest.raises(Refused, match="works and has room") as full:
             table.keep()
     server.enforce_quota(SMALL, None)
     well = table.command("run", "--once", environment=environment, s3=where)
@@ -65,9 +65,9 @@ def test_a_full_bucket_is_said_and_costs_nothing(
 @pytest.mark.parametrize(
     ("variables", "path", "said"),
     [
-        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, None, "refuses us: check the access key"),
-        ({"AWS_ACCESS_KEY_ID": "wrong"}, None, "refuses us: check the access key"),
-        ({}, "s3://nowhere/t", "There is no bucket nowhere: make it, or name another one"),
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, None, "refuses access: check the access key"),
+        ({"AWS_ACCESS_KEY_ID": "wrong"}, None, "refuses access: check the access key"),
+        ({}, "s3://nowhere/t", "There is no bucket nowhere: create it, or name another one"),
     ],
 )
 def test_what_a_bucket_refuses_is_said(

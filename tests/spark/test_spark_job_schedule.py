@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.running import service
+from logpipeline_spark.job import service
 from ports import free_port
 from spark_jobs import COMMAND, Table
 from spark_streams import Streams
@@ -31,8 +31,8 @@ RESTING = [
     "-c",
     "import sys\n"
     "from logpipeline_cli.main import main\n"
-    "from logpipeline_spark.running import engine\n"
-    "engine.REST_AFTER_S = 1.0\n"
+    "from logpipeline_spark.job import spark\n"
+    "spark.REST_AFTER_S = 1.0\n"
     "sys.exit(main())\n",
 ]
 # What a table costs to which no lines come: its Python alone is there.

@@ -23,7 +23,7 @@ from fault_settings import is_soak, seeds
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.options import NatsOptions
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from spark_backlog import LINES_OF_BATCH, Backlog, Digests, digests_of

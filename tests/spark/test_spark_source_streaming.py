@@ -139,7 +139,7 @@ def test_a_roll_back_is_noticed(streams: Streams, tmp_path: Path) -> None:
     streams.send("node-b", "six")
     streams.send("node-b", "seven")
 
-    assert refusal(options, tmp_path).startswith("stream LOGS_0 went back: its message 4")
+    assert refusal(options, tmp_path).startswith("stream LOGS_0 was rolled back: its message 4")
     run_available(options | {"failOnDataLoss": "false"}, tmp_path)
     assert lines_in(tmp_path) == sorted([*before, "five", "six", "seven"])
     run_available(options, tmp_path)
@@ -155,7 +155,7 @@ def test_a_stream_that_was_made_anew_is_noticed(streams: Streams, tmp_path: Path
     streams.create("LOGS_0")
     streams.send("node-b", "two", source="/other")
 
-    assert refusal(options, tmp_path).startswith("stream LOGS_0 was made anew")
+    assert refusal(options, tmp_path).startswith("stream LOGS_0 was created again")
     run_available(options | {"failOnDataLoss": "false"}, tmp_path)
     assert lines_in(tmp_path) == ["one", "two"]
 
@@ -186,4 +186,4 @@ def test_other_streams_on_an_old_checkpoint_are_refused(streams: Streams, tmp_pa
 def test_a_stream_has_no_end(streams: Streams, tmp_path: Path) -> None:
     """An option that only a table has is refused."""
     said = refusal(streams.options(endingOffsets="latest"), tmp_path)
-    assert said.startswith("jetstream: a stream has no end")
+    assert said.startswith("jetstream: a streaming query has no end")

@@ -113,7 +113,7 @@ def test_a_mistake_is_one_sentence(streams: Streams) -> None:
 
     with pytest.raises(PySparkException) as caught:
         read(streams.options(subject="lp.default.prod")).count()
-    assert sentence_of(caught.value).startswith("stream LOGS_0 stores logs.p0.>, and nothing of")
+    assert sentence_of(caught.value).startswith("stream LOGS_0 stores logs.p0.>, and no subject")
 
     with pytest.raises(PySparkException) as caught:
         read(streams.options(partitions="3")).count()

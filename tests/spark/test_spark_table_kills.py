@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.verify import verify
 from tables_crash import KEPT_FROM, LAST

@@ -20,11 +20,10 @@ import pytest
 
 import tables_nemesis
 from fault_settings import is_soak, seeds
-from logpipeline_spark.formats.choosing import Format
-from logpipeline_spark.formats.log import GRACE_HOURS
-from logpipeline_spark.rollup.counts import MINUTES
-from logpipeline_spark.table.names import LINES, ROLLUP_MINUTE, SUFFIX
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.formats.log import GRACE_HOURS, Format
+from logpipeline_spark.table.counts import MINUTES
+from logpipeline_spark.table.files import LINES, ROLLUP_MINUTE, SUFFIX
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Upkeep
 from logpipeline_spark.table.verify import verify

@@ -19,7 +19,7 @@ from obstore.fsspec import FsspecStore
 
 from bucket_queries import ask
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.reading import files, urls
+from logpipeline_spark.table.scan import files, urls
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from spark_local import local_spark
 from spark_versions import need_jars

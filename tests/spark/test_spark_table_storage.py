@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.names import WRITING
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.files import WRITING
 from logpipeline_spark.table.s3 import S3Options, S3Storage, storage_of
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from small_disk import small_disk
 from tables_made import batch, logs, opened
@@ -207,7 +207,7 @@ def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
     [
         ({"access_key_file": "wrong"}, "check the access key"),
         ({"secret_key_file": "wrong"}, "check the access key"),
-        ({"secret_key_file": "none"}, "cannot be read: put the key"),
+        ({"secret_key_file": "none"}, "cannot be read: write the key"),
     ],
 )
 def test_wrong_keys_are_told(
@@ -241,8 +241,8 @@ def test_paths_are_what_users_write(server: S3Server, tmp_path: Path) -> None:
     assert storage_of(f"file://{tmp_path}/a%20b").url == f"{tmp_path}/a b"
     assert storage_of(f"s3://{BUCKET}/a/b/", server.options).url == f"s3://{BUCKET}/a/b"
     for wrong in ("", "gs://b/p", "s3:///p"):
-        with pytest.raises(Refused, match=r"name a folder|names no bucket"):
+        with pytest.raises(Refused, match=r"pass a folder|names no bucket"):
             storage_of(wrong)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(Refused, match="no folder: choose another path"):
+    with pytest.raises(Refused, match="not a folder: choose another path"):
         storage_of(str(tmp_path / "file")).write("a", b"")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from pipeline_up import PipelineUp
@@ -133,6 +133,6 @@ async def test_without_java_a_pipeline_runs_and_says_what_is_missing(
         told = [await up.run(*words) for words in (["status"], ["query", "SELECT 1"])]
 
     for text in (up.log(), *(each.stdout + each.stderr for each in told)):
-        assert "there is no Java here" in text
+        assert "there is no Java on this machine" in text
         assert "openjdk-17-jre-headless" in text
     assert [each.returncode for each in told] == [0, 1]

@@ -17,7 +17,7 @@ from logpipeline.nats.connection import NoResponders, NotSent
 from logpipeline_collector import stream_reader
 from logpipeline_shipper import account, progress, resend
 from logpipeline_shipper.config import ShipperConfig
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.listing import HostSources
 from shipping import config_of
 from waiting import eventually
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields, replace
 from typing import Any
 
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.children import ChildSettings, Manifest, build
+from logpipeline_operator.children.model import Install
 
 SETTINGS = ChildSettings(
-    image_collector="c:1", image_shipper="s:1", image_nats="n:1", image_table="a:1"
+    install=Install(image_collector="c:1", image_shipper="s:1", image_nats="n:1", image_table="a:1")
 )
 UID = "11111111-2222-3333-4444-555555555555"
+
+
+def settings(**changes: Any) -> ChildSettings:
+    """SETTINGS with *changes*, each in the part that has a field of this name."""
+    parts = {name: getattr(SETTINGS, name) for name in ("install", "features", "server")}
+    for name, part in parts.items():
+        known = {field.name for field in fields(part)} & changes.keys()
+        parts[name] = replace(part, **{field: changes.pop(field) for field in known})
+    return replace(SETTINGS, **parts, **changes)
 
 
 def resource(

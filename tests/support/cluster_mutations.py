@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from logpipeline.quantity import BYTES_MAX, DURATION_NS_MAX, format_bytes, format_duration
-from logpipeline.spec.fields import Rule, is_required, matches, rule_of, yaml_name
+from logpipeline.spec.declaration import Rule, is_required, matches, rule_of, yaml_name
 
 Values = st.SearchStrategy[Any]
 Spec = dict[str, Any]

@@ -21,7 +21,7 @@ from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.oracle import check
 from logpipeline_demo.sources import is_place_of
 from logpipeline_demo.verdict import Verdict
-from logpipeline_operator.children import config, nats_auth, nats_tls
+from logpipeline_operator.children import config, credentials, nats_tls
 from waiting import eventually
 
 SEED = 4
@@ -108,7 +108,7 @@ def beside(
     resource["spec"]["local"]["shippers"] = [{"name": "beside", "hostsBelow": "/hosts"}]
     name = f"{pipeline.name}-beside"
     made = nats_tls.decided(parse(pipeline.get()), began_with_tls=True)
-    mounted = config.volume(made, name, nats_auth.SHIPPER)
+    mounted = config.volume(made, name, credentials.SHIPPER)
     words = ("ship", "-f", "/etc/logpipeline/pipeline.yaml", "--name", "beside", "--data", "/state")
     container = {
         "name": "shipper",

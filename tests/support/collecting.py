@@ -30,8 +30,7 @@ from logpipeline.records import (
 )
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.config import CollectorConfig
+from logpipeline_collector.config import CollectorConfig, FilesConfig
 from logpipeline_collector.service import run
 from waiting import eventually
 
@@ -62,7 +61,7 @@ def config_for(
         dead_letter_stream="DEAD",
         group=GROUP,
         member=member,
-        archive=archive_config(folder),
+        files=files_config(folder),
         commit_interval_s=0.02,
         takeover_after_s=1.0,
         snapshot_every_s=0.5,
@@ -70,9 +69,9 @@ def config_for(
     return replace(config, **changes)
 
 
-def archive_config(folder: Path) -> ArchiveConfig:
-    """Return an archive of raw lines that never rotates."""
-    return ArchiveConfig(
+def files_config(folder: Path) -> FilesConfig:
+    """Return files of raw lines that are never rotated."""
+    return FilesConfig(
         folder=folder,
         group=GROUP,
         path="{host}/{namespace}/{pod}/{container}.log",
@@ -113,7 +112,7 @@ class Source:
         )
 
     async def send(self, js: JetStream, *lines: str) -> PubAck:
-        """Publish *lines* as one batch, and remember that they are to be archived."""
+        """Publish *lines* as one batch, and remember that they are to be written."""
         data = "".join(f"{line}\n" for line in lines).encode()
         batch = self.batch(data)
         self.batches.append((batch, data))
@@ -132,9 +131,9 @@ class Source:
     def written(self, folder: Path) -> bytes:
         """Return what was written in *folder*, also to a file that is too new to have its name."""
         new = sorted((folder / "state" / GROUP).glob("p*.new/*"))
-        return self.archived(folder) + b"".join(path.read_bytes() for path in new)
+        return self.collected(folder) + b"".join(path.read_bytes() for path in new)
 
-    def archived(self, *folders: Path) -> bytes:
+    def collected(self, *folders: Path) -> bytes:
         """Return what stands in the files of *folders*, one folder after the other, and in each the
         files that were set aside first.
         """

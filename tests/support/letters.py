@@ -15,8 +15,8 @@ import yaml
 
 import warm
 from component import Component
-from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.assignment import ensure_assigned
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream, PubAck

@@ -8,13 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from logpipeline_shipper.adoption import Adoption
 from logpipeline_shipper.checkpoint import Key
+from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain, Chunk
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import (
+    HostSources,
+    Listing,
+    ScanWatermark,
+    SourceWatermark,
+    Watermark,
+)
 from logpipeline_shipper.files.open_file import DescriptorBudget
-from logpipeline_shipper.files.sources import FolderSight, HostSources, Listing, Sight, SourceSight
 
 GRACE_S = 2.0
 HEADER = b"# number text\n"
@@ -52,8 +58,8 @@ class Folder:
             **limits,
         )
         self.saved, self.read_from = saved, read_from
-        self.folders_sight = FolderSight()
-        self.sight: Sight = self.folders_sight
+        self.scan_watermark = ScanWatermark()
+        self.watermark: Watermark = self.scan_watermark
         self._chain: Chain | None = None
         self._listing: Listing | None = None
 
@@ -81,7 +87,7 @@ class Folder:
                 saved=self.saved,
                 read_from=self.read_from,
                 limits=self.limits,
-                sight=self.sight,
+                watermark=self.watermark,
             )
         self._chain.update(listing, self.now_s)
         return self._chain
@@ -123,11 +129,11 @@ class OldFolder:
         self.path.mkdir()
         self.log = Folder(tmp_path / "logs")
         self._key = Key("h", str(self.log.live))
-        self._adoption = Adoption(
+        self._owners = FileOwners(
             lambda: {self._key: self.log.chain}, lambda: (), lambda: self.log.now_s
         )
-        self.log.sight = SourceSight(
-            FolderSight(), lambda: self._adoption.undecided_since_s(self._key)
+        self.log.watermark = SourceWatermark(
+            ScanWatermark(), lambda: self._owners.undecided_since_s(self._key)
         )
         host = HostSources(host="h", include=(f"{self.path}/**",))
         self._discovery = Discovery([host], skipped=lambda path, reason: None)
@@ -136,17 +142,17 @@ class OldFolder:
         """Look, and return whose the file at *path* is: empty where that cannot be told."""
         owner = ""
         for listing in self._discovery.scan():
-            found = self._adoption.sort(Key("h", listing.id.source), listing)
+            found = self._owners.sort(Key("h", listing.id.source), listing)
             if path in [file.path for file in found.listing.files]:
                 owner = "itself"
-        lent = self._adoption.of(self._key)
+        lent = self._owners.of(self._key)
         return "log" if path in [file.path for file in lent] else owner
 
     def lend(self) -> list[Chunk]:
         """Have the log's source look at the files that it was lent, and read on."""
         (own,) = self.log.discovery.scan()
         self.log.now_s += GRACE_S
-        self.log.take(replace(own, files=(*self._adoption.of(self._key), *own.files)))
+        self.log.take(replace(own, files=(*self._owners.of(self._key), *own.files)))
         return self.log.read_on()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from logpipeline_collector import service as collector_service
 from logpipeline_collector.config import from_pipeline as collector_config
-from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.children import config, credentials
 from logpipeline_shipper import service as shipper_service
 from logpipeline_shipper.config import from_pipeline as shipper_config
 from managed_server import Managed
@@ -42,7 +42,7 @@ async def running(at: Managed, logs: Path, files: Path) -> AsyncIterator[None]:
                     collector,
                     member=MEMBER,
                     data=files,
-                    nats=at.options(nats_auth.COLLECTOR, collector),
+                    nats=at.options(credentials.COLLECTOR, collector),
                 ),
                 stop,
             )
@@ -53,7 +53,7 @@ async def running(at: Managed, logs: Path, files: Path) -> AsyncIterator[None]:
                     reads,
                     shipper=config.NODE_SHIPPER,
                     data=files / "positions",
-                    nats=at.options(nats_auth.SHIPPER, shipper),
+                    nats=at.options(credentials.SHIPPER, shipper),
                     host="node-a",
                 ),
                 stop,

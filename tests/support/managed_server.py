@@ -23,11 +23,11 @@ from logpipeline.server_binary import find_binary
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.callout.claims import Issuer, new_seed
 from logpipeline_operator.certificates import upkeep
-from logpipeline_operator.children import config, nats_auth, nats_conf, nats_tls
+from logpipeline_operator.children import config, credentials, nats_conf, nats_tls
 from ports import free_port
 from waiting import eventually
 
-PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in nats_auth.ROLES}
+PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in credentials.ROLES}
 CALLOUT_PASSWORD = "-callout-0123456789abcdef"
 TABLE_PASSWORD = "-table-0123456789abcdef"
 START_DEADLINE_S = 20.0
@@ -80,7 +80,7 @@ class Managed:
 
     def operator(self) -> NatsOptions:
         """How the operator logs in."""
-        own = config.nats_options(self.pipeline, self.at(nats_auth.OPERATOR))
+        own = config.nats_options(self.pipeline, self.at(credentials.OPERATOR))
         return self.reached(own)
 
     def reached(self, options: NatsOptions) -> NatsOptions:
@@ -126,16 +126,16 @@ async def managed(
     """
     port, monitor = free_port(), free_port()
     folder.mkdir()
-    data = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
-    data |= nats_auth.table_secret(pipeline, TABLE_PASSWORD)["stringData"]
-    roles = nats_auth.users(pipeline)
+    data = credentials.users_secret(pipeline, PASSWORDS)["stringData"]
+    data |= credentials.table_secret(pipeline, TABLE_PASSWORD)["stringData"]
+    roles = credentials.users(pipeline)
     if has_callout:
         seed = new_seed(os.urandom(32))
         issuer = Issuer(seed).public_key
-        callout = nats_auth.callout_secret(pipeline, CALLOUT_PASSWORD, seed, issuer)
+        callout = credentials.callout_secret(pipeline, CALLOUT_PASSWORD, seed, issuer)
         data |= callout["stringData"]
-        roles = (*roles, nats_auth.CALLOUT)
-        (folder / nats_auth.ISSUER_SEED).write_text(seed)
+        roles = (*roles, credentials.CALLOUT)
+        (folder / credentials.ISSUER_SEED).write_text(seed)
     text = nats_conf.render(
         pipeline, has_accounts=has_accounts, has_callout=has_callout, users=USERS
     )
@@ -152,7 +152,7 @@ async def managed(
         (folder / file).write_text(data[file])
     for role in roles:
         (folder / role / "user").mkdir(parents=True)
-        for file, key in zip(("user", "password"), nats_auth.keys(role), strict=True):
+        for file, key in zip(("user", "password"), credentials.keys(role), strict=True):
             (folder / role / "user" / file).write_text(data[key])
     with ExitStack() as process:
         at = Managed(pipeline, f"nats://127.0.0.1:{port}", folder, monitor, process)

@@ -19,11 +19,10 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import by_minute, by_source, counted
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
+from logpipeline_spark.table.counts import by_minute, by_source, counted
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.write import write_range
 from tables_made import LIFE, STREAM, kept, opened
 
 # Where a test puts the pictures, if it is to keep them.

@@ -21,8 +21,8 @@ import warm
 from busy_hosts import BusyHosts, hosts_of
 from component import Component
 from fault_shape import Shape, resource_of
-from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.assignment import ensure_assigned
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, load

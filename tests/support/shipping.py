@@ -21,7 +21,7 @@ from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline_shipper import service
 from logpipeline_shipper.checkpoint import read_noted
 from logpipeline_shipper.config import BatchOptions, ShipperConfig
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.listing import HostSources
 from waiting import eventually
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logpipeline_operator.children.application import APACHE, KUBEFLOW
+from logpipeline_operator.cluster.kinds import SPARK_APACHE, SPARK_KUBEFLOW
 
 Shape = dict[str, Any]
 
@@ -16,7 +16,7 @@ ANY = "*"
 POD: Shape = {"metadata": {ANY: dict}, "spec": {ANY: object}}
 _KUBEFLOW_POD: Shape = {"memory": str, "serviceAccount": str, "template": POD}
 SHAPES: dict[str, Shape] = {
-    APACHE: {
+    SPARK_APACHE: {
         "runtimeVersions": {"sparkVersion": str},
         "deploymentMode": ("ClusterMode", "ClientMode"),
         "pyFiles": str,
@@ -34,7 +34,7 @@ SHAPES: dict[str, Shape] = {
         "driverSpec": {"podTemplateSpec": POD},
         "executorSpec": {"podTemplateSpec": POD},
     },
-    KUBEFLOW: {
+    SPARK_KUBEFLOW: {
         "type": ("Java", "Scala", "Python", "R"),
         "mode": ("cluster", "client"),
         "sparkVersion": str,

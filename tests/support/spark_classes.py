@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from pyspark import SparkContext
 
-from logpipeline_spark.running.engine import JAVA, session
+from logpipeline_spark.job.spark import JAVA, session
 
 KEPT = Path(sys.prefix) / "spark-classes.jsa"
 # Read by each Java that is started.

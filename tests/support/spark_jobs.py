@@ -19,11 +19,11 @@ from logpipeline.nats.bucket import Bucket, bucket_stream_config
 from logpipeline.nats.options import NatsOptions
 from logpipeline.subjects import Names
 from logpipeline.tables.progress import TableProgress
+from logpipeline_spark.job.service import Job, logs_for, storage_for
+from logpipeline_spark.job.settings import JobSettings
+from logpipeline_spark.job.spark import Engine
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.running.engine import Engine
-from logpipeline_spark.running.job import Job, logs_for, storage_for
-from logpipeline_spark.running.settings import JobSettings
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from spark_local import local_spark
 from spark_streams import BASE, PARTITIONS, STREAMS, Streams
 

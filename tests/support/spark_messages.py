@@ -10,9 +10,9 @@ import pyarrow as pa
 import zstandard
 
 from logpipeline.wire import Batch, encode_headers
-from logpipeline_spark.lines.opening import Message, groups
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.messages import Message, groups
 from logpipeline_spark.lines.schema import LINES, Origin
-from logpipeline_spark.lines.table import tables_of
 
 HOST = "node-b"
 ORIGIN = Origin("LOGS_6", "18a1f3c2d4e5f607r0", "logs", 10)

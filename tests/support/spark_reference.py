@@ -9,7 +9,7 @@ from typing import Any
 from logpipeline import cri
 from logpipeline.wire import Batch, decode_headers, decode_payload, parse_headers
 from logpipeline_spark.lines.levels import level_of
-from logpipeline_spark.lines.opening import Message
+from logpipeline_spark.lines.messages import Message
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPARED = ("seq", "idx", "event_ts", "fd", "level", "line", "raw", "offset", "source")

@@ -18,8 +18,8 @@ from xml.etree import ElementTree
 import pytest
 
 import spark_classes
-from logpipeline_spark.needs import missing
-from logpipeline_spark.running.engine import JAVA
+from logpipeline_spark.job.spark import JAVA
+from logpipeline_spark.requirements import missing
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "spark")

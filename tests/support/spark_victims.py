@@ -7,7 +7,7 @@ from pathlib import Path
 from descendants import below
 
 JVM = "org.apache.spark.deploy.SparkSubmit"
-WORKERS = "logpipeline_spark.running.workers"
+WORKERS = "logpipeline_spark.job.worker_daemon"
 
 
 def jvm_of(driver: int) -> int:

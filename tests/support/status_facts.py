@@ -14,12 +14,13 @@ from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
 from logpipeline.records import StreamPosition, assign
 from logpipeline.spec import LogPipeline, Mistake, SpecError, parse
 from logpipeline.tables.progress import TableProgress
-from logpipeline.tables.standing import TableState, TableStream
+from logpipeline.tables.state import TableState, TableStream
 from logpipeline_operator.status import (
     Facts,
     Finding,
     JetStreamFacts,
     Mode,
+    News,
     Part,
     Reason,
     Sync,
@@ -266,15 +267,15 @@ def any_facts(draw: st.DrawFn) -> Facts:
         "mistakes": st.sampled_from([None, mistakes]),
         "has_local": st.booleans(),
         "mode": st.sampled_from(Mode),
-        "findings": st.lists(_findings, max_size=3).map(tuple),
+        "findings": st.lists(_findings, max_size=3),
         "jetstream": st.none() | _jetstreams(),
         "collectors": _workloads,
         "shippers": _workloads,
         "table": _workloads,
         "nats": _workloads,
         "sync": st.builds(Sync, interval=st.sampled_from(["", "always", "2m"]), why_unknown=_texts),
-        "drifted": st.lists(_texts, max_size=9).map(tuple),
-        "pending": st.lists(_texts, max_size=9).map(tuple),
+        "news": st.builds(News, drifted=st.lists(_texts, max_size=9)),
+        "pending": st.lists(_texts, max_size=9),
         "generation": st.integers(1, 9),
     }
     # Of all wrong at once nobody learns much: a few things are, and the rest works.

@@ -27,27 +27,26 @@ from pyiceberg.catalog import load_catalog
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused, sentence_of
 from logpipeline_spark.formats import delta as delta_module
-from logpipeline_spark.formats.choosing import Format, Logs, logs_of
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
-from logpipeline_spark.formats.log import GRACE_HOURS
+from logpipeline_spark.formats.log import GRACE_HOURS, Format, Logs, logs_of
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.rollup.counts import by_minute, by_source, counted
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.names import (
+from logpipeline_spark.table.counts import by_minute, by_source, counted
+from logpipeline_spark.table.erasure import Condition, Erasure
+from logpipeline_spark.table.files import (
     LINES,
     ROLLUP_MINUTE,
     ROLLUP_SOURCE,
     SUFFIX,
     FileName,
+    Range,
 )
-from logpipeline_spark.table.reading import Condition, files, urls
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options, storage_of
+from logpipeline_spark.table.scan import files, urls
 from logpipeline_spark.table.storage import LocalStorage, Storage
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.upkeep import Limits, Upkeep, expired
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import TableWriter
 from spark_local import local_spark
 from tables_board import BATCH, Board, Facts, Row, complaints, may_fail
 from tables_erased import HOSTS, IDENTIFIER, mixed
@@ -205,7 +204,7 @@ def write(place: Place, board: Board) -> None:
         time.sleep(PAUSE_S)
 
 
-def _batch(table: Table, storage: Storage, first: int, last: int) -> None:
+def _batch(table: TableWriter, storage: Storage, first: int, last: int) -> None:
     """Write and commit lines and counts, as the job does."""
     rows = mixed(first, last)
     name = FileName(STREAM, LIFE, first, last, table.writer)

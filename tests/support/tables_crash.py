@@ -18,7 +18,7 @@ import traceback
 from datetime import timedelta
 
 from logpipeline import failpoints
-from logpipeline_spark.table.compact import Sizes
+from logpipeline_spark.table.compaction import Sizes
 from logpipeline_spark.table.s3 import S3Options, storage_of
 from logpipeline_spark.table.upkeep import Limits
 from tables_made import BEGIN, STREAM, batch, lines, opened, upkeep

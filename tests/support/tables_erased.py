@@ -16,19 +16,16 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from logpipeline_cli.tables import duck
-from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
-from logpipeline_spark.formats.log import GRACE_HOURS
+from logpipeline_spark.formats.log import GRACE_HOURS, Logs, logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import Condition
+from logpipeline_spark.table.erasure import Condition, Erasure
+from logpipeline_spark.table.files import FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.verify import verify
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import TableWriter
 from tables_made import LIFE, STREAM, kept, lines, opened
 
 IDENTIFIER = "logs.lines"
@@ -62,21 +59,21 @@ class Lake:
     new_logs: Callable[[], Logs]
     read: Callable[[], pa.Table]
 
-    def open(self) -> Table:
+    def open(self) -> TableWriter:
         """Take the table over."""
         return opened(self.storage, holder="same", of=self.new_logs())
 
-    def write(self, table: Table, first: int, last: int) -> list[FileEntry]:
+    def write(self, table: TableWriter, first: int, last: int) -> list[FileEntry]:
         """Write a range as a task does."""
         name = FileName(STREAM, LIFE, first, last, table.writer)
         return write_range(self.storage, [mixed(first, last)], name)
 
-    def batch(self, table: Table, first: int, last: int) -> None:
+    def batch(self, table: TableWriter, first: int, last: int) -> None:
         """Write and commit a range."""
         added = self.write(table, first, last)
         table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added, kept(table))
 
-    def filled(self, batches: int = 2) -> Table:
+    def filled(self, batches: int = 2) -> TableWriter:
         """Take the table over, and commit batches of 20 messages."""
         table = self.open()
         for first in range(1, 20 * batches, 20):

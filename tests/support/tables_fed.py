@@ -12,18 +12,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from logpipeline.spans import Span, joined
-from logpipeline_spark.lines.opening import Message, groups, seen_of
-from logpipeline_spark.lines.opening import joined as joined_seen
+from logpipeline_spark.job.stream_state import Known, StreamState, learn
+from logpipeline_spark.job.task import RESENT, _cut
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.messages import Message, groups, seen_of
+from logpipeline_spark.lines.messages import joined as joined_seen
 from logpipeline_spark.lines.schema import LINES, Origin
-from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import by_minute, by_source, counted
-from logpipeline_spark.running.known import Known, learn
-from logpipeline_spark.running.progress import StreamState
-from logpipeline_spark.running.task import RESENT, _cut
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.source.offsets import Position
+from logpipeline_spark.table.counts import by_minute, by_source, counted
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from spark_messages import message
 from tables_erased import Lake
 from tables_made import BEGIN, STREAM
@@ -237,7 +235,7 @@ def states(lake: Lake) -> list[Path]:
 def spans_of(known: Known) -> dict[tuple[str, str, str], list[Span]]:
     """Return which bytes are known to have been read, by host, source and generation."""
     return {
-        (*name, each.name): joined(strand.span for strand in each.strands)
+        (*name, each.name): joined(extent.span for extent in each.extents)
         for name, knowledge in known.items()
         for each in knowledge.generations
     }

@@ -9,17 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from logpipeline.listing import files_below
-from logpipeline_spark.formats.choosing import Logs, logs_of
+from logpipeline_spark.formats.log import Logs, logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import by_minute, by_source, counted
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
+from logpipeline_spark.table.counts import by_minute, by_source, counted
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.state import Kept
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.upkeep import Upkeep
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import TableWriter
 
 STREAM = "LOGS_0"
 LIFE = "18a1f3c2d4e5f607r0"
@@ -91,9 +90,9 @@ def opened(
     schema: pa.Schema = LINES,
     of: Logs | None = None,
     wait: Callable[[float], object] = lambda seconds: None,
-) -> Table:
+) -> TableWriter:
     """Take a table over without waiting."""
-    return Table.open(
+    return TableWriter.open(
         storage,
         of or logs(storage),
         pipeline=pipeline,
@@ -117,14 +116,14 @@ def write(
     return write_range(storage, [table], FileName(stream, LIFE, first, last, writer))
 
 
-def kept(table: Table, stream: str = STREAM, head: object = None) -> dict[str, Kept]:
+def kept(table: TableWriter, stream: str = STREAM, head: object = None) -> dict[str, Kept]:
     """Return what is kept of all streams, with another *head* of one of them, and no rows."""
     heads = {**table.state.heads, stream: head}
     return {name: Kept(each, {}, dict) for name, each in heads.items()}
 
 
 def batch(
-    table: Table, storage: Storage, name: str, first: int, last: int, *, stream: str = STREAM
+    table: TableWriter, storage: Storage, name: str, first: int, last: int, *, stream: str = STREAM
 ) -> None:
     """Write and commit one range, with a head that says how far it is."""
     added = write(storage, first, last, stream=stream, writer=table.writer)
@@ -132,7 +131,7 @@ def batch(
 
 
 def counted_batch(
-    table: Table,
+    table: TableWriter,
     storage: Storage,
     first: int,
     last: int,

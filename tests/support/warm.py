@@ -29,13 +29,10 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 MODULES = (
-    *(
-        f"logpipeline_cli.commands.{name}"
-        for name in ("apply", "collect", "consume", "dlq", "export", "files", "plan")
-    ),
-    *(f"logpipeline_cli.commands.{name}" for name in ("replay", "ship", "status", "tail", "up")),
+    *(f"logpipeline_cli.commands.{name}" for name in ("components", "consume", "dlq", "files")),
+    *(f"logpipeline_cli.commands.{name}" for name in ("plan", "replay", "status", "stream")),
+    *(f"logpipeline_cli.commands.{name}" for name in ("tail", "up")),
     "logpipeline_cli.local.running",
-    "logpipeline_cli.planning",
     "logpipeline_collector.fshipper.service",
     "logpipeline_collector.service",
     "logpipeline_shipper.fshipper",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_cli.auditing import comparing
-from logpipeline_cli.auditing.comparing import (
+from logpipeline_cli.auditing import line_blocks
+from logpipeline_cli.auditing.line_blocks import (
     Block,
     Missing,
     blocks_of,
@@ -21,9 +21,9 @@ from logpipeline_cli.auditing.comparing import (
     left,
 )
 from logpipeline_cli.auditing.sides import NoLine, Part, Source, lines_of
-from logpipeline_collector.archive.naming import Origin, Template
+from logpipeline_collector.files.naming import Origin, Template
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.listing import HostSources
 
 # Few different lines, so that equal ones are the rule; many blocks, since one in 256 ends one.
 LINES = st.lists(st.integers(0, 2000).map(lambda n: b"%d" % (n * n % 700)), max_size=1500)
@@ -84,7 +84,7 @@ def test_blocks_fall_into_step_again_behind_lines_that_one_side_has_alone() -> N
 
 def test_lines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded, and that is said."""
-    monkeypatch.setattr(comparing, "LEFT_LINES_MAX", 10)
+    monkeypatch.setattr(line_blocks, "LEFT_LINES_MAX", 10)
     lines = [b"line %d" % number for number in range(30)]
 
     missing = missing_of(lambda: blocks_of(lines), lambda: blocks_of([]))
@@ -104,7 +104,7 @@ def test_a_file_that_became_shorter_is_told_and_not_counted_as_compared(tmp_path
 
     assert list(whole.lines(lambda size: None)) == list(cut.lines(lambda size: None))
     assert (whole.compared, whole.troubles) == (8, {})
-    assert (cut.compared, cut.troubles) == (0, {path: "it became shorter meanwhile"})
+    assert (cut.compared, cut.troubles) == (0, {path: "it became shorter while it was read"})
 
 
 def test_lines_of_json_are_the_programs_own() -> None:
@@ -119,7 +119,7 @@ def test_lines_of_json_are_the_programs_own() -> None:
     chunks = [text[:50], text[50:51], text[51:]]
 
     assert list(lines_of("json", chunks, is_cri=False)) == [b"between", b"xy", b"\xff"]
-    with pytest.raises(NoLine, match="is no line of JSON output"):
+    with pytest.raises(NoLine, match="is not a line of JSON output"):
         list(lines_of("json", [b"plain\n"], is_cri=False))
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from logpipeline.spec.crd import UNCHECKED_AFTER_S
-from logpipeline_cli.cluster.commands.status import checked_text, unchecked
+from logpipeline_cli.cluster.commands import checked_text, unchecked
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 OPERATOR = "logging/logpipeline-operator"
@@ -41,7 +41,7 @@ def test_status_that_no_operator_confirms_is_a_problem() -> None:
     text = unchecked(resource(3600), NOW)
 
     assert text is not None
-    assert "no operator has looked at it for 60 m" in text
+    assert "no operator has checked it for 60 m" in text
     assert text.endswith(f"look at the pods of {OPERATOR}")
 
 
@@ -61,5 +61,5 @@ def test_deletion_without_an_operator_has_a_way_out() -> None:
 def test_new_pipeline_has_time_to_be_looked_at() -> None:
     """Only one that was made long ago shows that no operator is there."""
     assert unchecked(resource(None, made_s=10), NOW) is None
-    assert checked_text(resource(None, made_s=10), NOW) == "no operator has looked at it yet"
-    assert "no operator has looked at it" in str(unchecked(resource(None), NOW))
+    assert checked_text(resource(None, made_s=10), NOW) == "no operator has checked it yet"
+    assert "no operator has checked it" in str(unchecked(resource(None), NOW))

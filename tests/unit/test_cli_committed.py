@@ -14,8 +14,9 @@ from logpipeline.records import StreamPosition
 from logpipeline_cli import committed
 from logpipeline_cli.committed import Reading, content_of, pieces_of
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.committed import StoredFolder, read_folder
-from logpipeline_collector.archive.state import FileRow, LocalCommit, Stage, State
+from logpipeline_collector.files.committed import StoredFolder, read_folder
+from logpipeline_collector.files.state import FileRow, Stage, State
+from logpipeline_collector.sink import LocalCommit
 
 HOST = "web1"
 UNCOMMITTED = b"never committed\n"

@@ -11,7 +11,7 @@ import yaml
 
 from logpipeline.spec import parse
 from logpipeline_cli.main import main
-from logpipeline_operator.children import config, nats_auth, nats_tls
+from logpipeline_operator.children import config, names, nats_tls
 from logpipeline_shipper.files.source_filter import SIDECAR_CONTAINER
 
 CONTAINER: dict[str, Any] = {"name": "app", "image": "busybox"}
@@ -240,7 +240,7 @@ def test_it_finds_what_the_operators_resource_names(
     has_tls = nats_tls.is_on(resource)
     assert files_of(made.pod, has_tls=has_tls) == named | {"/etc/logpipeline/pipeline.yaml"}
     assert arguments[arguments.index("--name") + 1] == local.shippers[0].name
-    assert "servers" in nats or nats_auth.name(resource) in str(made.pod["volumes"])
+    assert "servers" in nats or names.nats_auth(resource) in str(made.pod["volumes"])
 
 
 @pytest.mark.parametrize(

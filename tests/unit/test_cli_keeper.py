@@ -83,4 +83,4 @@ def test_a_folder_that_takes_no_writes_is_named(tmp_path: Path) -> None:
     problem = room_problem(tmp_path / "gone")
 
     assert str(tmp_path / "gone") in problem
-    assert "make room there, or make it writable" in problem
+    assert "free some space, or make it writable" in problem

@@ -59,7 +59,7 @@ def test_a_damaged_record_says_what_to_do(text: str) -> None:
     layout = run("one", os.getpid())
     layout.run_file.write_text(text)
 
-    with pytest.raises(CliError, match="remove it and start again"):
+    with pytest.raises(CliError, match="remove it, and start"):
         RunRecord.read(layout)
 
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from logpipeline.spec import load
+from logpipeline_cli.commands.samples import samples
 from logpipeline_cli.main import main
-from logpipeline_cli.samples import samples
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
 

@@ -15,17 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from logpipeline_cli.commands.report import ask
 from logpipeline_cli.main import main
 from logpipeline_cli.tables import duck
-from logpipeline_cli.tables.page import ask
+from logpipeline_spark.job.rebuild import Rebuild
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.running.rebuild import Rebuild
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import files as files_of
+from logpipeline_spark.table.files import FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import write_range
+from logpipeline_spark.table.scan import files as files_of
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import Table
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import TableWriter
 from tables_erased import age, delta
 from tables_fed import Job, Sent, lose_state
 from tables_made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened
@@ -68,7 +67,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
-def table(storage: LocalStorage) -> Table:
+def table(storage: LocalStorage) -> TableWriter:
     """A table of four batches, with counts, that nobody writes now."""
     table = opened(storage)
     for first in range(1, MESSAGES, 25):
@@ -77,7 +76,7 @@ def table(storage: LocalStorage) -> Table:
     return table
 
 
-def test_a_question_is_answered_from_lines_and_from_counts(table: Table, run: Run) -> None:
+def test_a_question_is_answered_from_lines_and_from_counts(table: TableWriter, run: Run) -> None:
     """DuckDB reads both, and both say the same."""
     _, of_lines, _ = run("query", "SELECT level, count(*) FROM lines GROUP BY 1 ORDER BY 1")
     _, of_counts, _ = run("query", "SELECT level, sum(lines) FROM minutes GROUP BY 1 ORDER BY 1")
@@ -88,7 +87,7 @@ def test_a_question_is_answered_from_lines_and_from_counts(table: Table, run: Ru
 
 
 def test_a_condition_on_times_leaves_files_unread(
-    table: Table, storage: LocalStorage, run: Run
+    table: TableWriter, storage: LocalStorage, run: Run
 ) -> None:
     """Also one that the question has: files of other times need not even be there."""
     first, *_, last = sorted(files_of(logs(storage)), key=lambda entry: entry.first_us)
@@ -104,7 +103,7 @@ def test_a_condition_on_times_leaves_files_unread(
 
 
 def test_a_changed_bit_is_an_error_and_no_other_text(
-    table: Table, storage: LocalStorage, run: Run
+    table: TableWriter, storage: LocalStorage, run: Run
 ) -> None:
     """Pages have checksums; without them half of the changes would read back as other lines."""
     [entry, *_] = files(storage)
@@ -121,10 +120,10 @@ def test_a_changed_bit_is_an_error_and_no_other_text(
         status, out, error = run("query", "SELECT line FROM lines")
 
         assert (status, out) == (1, ""), at
-        assert "cannot be read, `logpipeline table verify` says which" in error
+        assert "cannot be read (`logpipeline table verify` says which)" in error
 
 
-def test_answers_are_text_json_or_csv(table: Table, run: Run) -> None:
+def test_answers_are_text_json_or_csv(table: TableWriter, run: Run) -> None:
     """The same rows each time; times are UTC."""
     question = "SELECT seq, line, ts FROM lines WHERE idx = 0 ORDER BY seq LIMIT 2"
     _, text, _ = run("query", question)
@@ -140,7 +139,7 @@ def test_answers_are_text_json_or_csv(table: Table, run: Run) -> None:
     assert "hello 2.0 é" in text
 
 
-def test_events_are_asked_for_as_lines_are(table: Table, run: Run) -> None:
+def test_events_are_asked_for_as_lines_are(table: TableWriter, run: Run) -> None:
     """Joined by all presets, or as the words say."""
     question = "SELECT sum(lines)::int AS lines, count(*) AS events, min(text) AS text FROM events"
 
@@ -152,7 +151,7 @@ def test_events_are_asked_for_as_lines_are(table: Table, run: Run) -> None:
     assert by_own == {"lines": LINES, "events": MESSAGES, "text": "hello 1.0 é\nhello 1.1 é"}
 
 
-def test_bytes_are_printed_as_something_to_use(table: Table, run: Run) -> None:
+def test_bytes_are_printed_as_something_to_use(table: TableWriter, run: Run) -> None:
     """To people as text, with what is none escaped; to programs as base64, also within lists."""
     question = "SELECT '\\xFFok\\x1B'::BLOB AS raw, ['\\xFF'::BLOB] AS many FROM lines LIMIT 1"
     _, text, _ = run("query", question)
@@ -164,7 +163,7 @@ def test_bytes_are_printed_as_something_to_use(table: Table, run: Run) -> None:
     assert list(csv.reader(io.StringIO(as_csv)))[1] == ["/29rGw==", '["/w=="]']
 
 
-def test_a_question_is_about_a_time(table: Table, run: Run) -> None:
+def test_a_question_is_about_a_time(table: TableWriter, run: Run) -> None:
     """Only files of that time are read, and only lines of that time are seen."""
     status, out, _ = run(
         "query", "SELECT count(*) AS n FROM lines", "-o", "json",
@@ -177,14 +176,14 @@ def test_a_question_is_about_a_time(table: Table, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("query", "SELEKT 1"), "the question has a mistake"),
-        (("query", "SELECT nothing FROM lines"), "the question has a mistake"),
-        (("query", "SELECT 1", "--since", "2026-99-99"), "is no time; write"),
+        (("query", "SELEKT 1"), "the query has a mistake"),
+        (("query", "SELECT nothing FROM lines"), "the query has a mistake"),
+        (("query", "SELECT 1", "--since", "2026-99-99"), "is not a time; give"),
         (("query", "SELECT 1", "--multiline-begin", "(?!a)"), "write it in RE2's syntax"),
     ],
 )
 def test_a_mistake_in_a_question_is_said(
-    table: Table, run: Run, words: tuple[str, ...], said: str
+    table: TableWriter, run: Run, words: tuple[str, ...], said: str
 ) -> None:
     """With status 1, and without a trace."""
     status, out, error = run(*words)
@@ -219,7 +218,7 @@ class _Outside(HTMLParser):
 
 
 def test_a_report_is_one_page_with_the_figures_of_the_counts(
-    table: Table, run: Run, tmp_path: Path
+    table: TableWriter, run: Run, tmp_path: Path
 ) -> None:
     """It needs nothing from elsewhere, and shows sums, sources, plots and gaps."""
     page = tmp_path / "report.html"
@@ -278,7 +277,7 @@ def test_lines_with_no_plausible_time_are_told_and_not_drawn(
     for series in (answers.by_level, answers.by_host):
         assert max(at for points in series.values() for at, _ in points).minute == 9
     assert sum(value or 0 for points in answers.by_level.values() for _, value in points) == 20
-    told = "20 of these lines say a time that is more than a month before"
+    told = "20 of these lines have a time that is more than a month before"
     assert told in (tmp_path / "report.html").read_text()
 
 
@@ -300,11 +299,11 @@ def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path:
     assert f"<td>{STREAM}</td><td>11</td><td>20</td>" in text
     assert f"<td>{STREAM}</td><td>25</td><td>26</td>" in text
     assert status == 0
-    assert "11 to 20 were lost before" in out
-    assert "25 to 26 were lost before" in out
+    assert "11 to 20 were deleted before" in out
+    assert "25 to 26 were deleted before" in out
 
 
-def test_files_are_listed(table: Table, storage: LocalStorage, run: Run) -> None:
+def test_files_are_listed(table: TableWriter, storage: LocalStorage, run: Run) -> None:
     """As text, and as JSON with all that a commit says of them."""
     _, text, _ = run("table", "ls")
     status, as_json, _ = run("table", "ls", "-o", "json")
@@ -316,7 +315,7 @@ def test_files_are_listed(table: Table, storage: LocalStorage, run: Run) -> None
     assert all(entry.path in text for entry in entries)
 
 
-def test_a_table_that_is_well_is_verified(table: Table, run: Run) -> None:
+def test_a_table_that_is_well_is_verified(table: TableWriter, run: Run) -> None:
     """With status 0, and what it covers."""
     status, out, _ = run("table", "verify")
 
@@ -328,13 +327,13 @@ def test_a_table_that_is_well_is_verified(table: Table, run: Run) -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("removed", "is committed, and is not there"),
+        ("removed", "is committed, and is missing"),
         ("truncated", "bytes, and"),
-        ("doubled", "A line is there twice"),
+        ("doubled", "A line is in the table twice"),
     ],
 )
 def test_a_table_that_is_damaged_is_found_out(
-    table: Table, storage: LocalStorage, run: Run, what: str, said: str
+    table: TableWriter, storage: LocalStorage, run: Run, what: str, said: str
 ) -> None:
     """With status 1, and which file it is."""
     first = files(storage)[0]
@@ -359,7 +358,7 @@ def test_a_table_that_is_damaged_is_found_out(
 
 
 def test_small_files_are_put_together_and_old_ones_deleted_when_asked(
-    table: Table, storage: LocalStorage, run: Run
+    table: TableWriter, storage: LocalStorage, run: Run
 ) -> None:
     """By hand as the job does it; counts stay."""
     _, out, _ = run("table", "compact")
@@ -389,16 +388,16 @@ def test_upkeep_by_hand_disturbs_no_writer(storage: LocalStorage, run: Run) -> N
     assert run("table", "verify")[0] == 0
 
 
-def test_a_table_of_another_format_is_refused(table: Table, run: Run) -> None:
+def test_a_table_of_another_format_is_refused(table: TableWriter, run: Run) -> None:
     """Status 1, and which one it is."""
     status, _, error = run("table", "compact", format="iceberg", catalog={"table": "a.b"})
 
     assert status == 1
-    assert "is a table of format delta: ask for that" in error
+    assert "is a table of format delta: set spec.table.format" in error
     assert "Traceback" not in error
 
 
-def test_lines_are_erased_with_a_proof(table: Table, storage: LocalStorage, run: Run) -> None:
+def test_lines_are_erased_with_a_proof(table: TableWriter, storage: LocalStorage, run: Run) -> None:
     """What would go, then what went, as text and as JSON; counts stay, and the table is well."""
     words = ("table", "erase", "--host", "node-a", "--until", "2026-11-21T11:00:00Z")
     former = [entry.path for entry in files(storage) if "hour=10" in entry.path]
@@ -432,7 +431,7 @@ def test_lines_are_erased_with_a_proof(table: Table, storage: LocalStorage, run:
 
 
 def test_the_same_words_later_remove_former_files(
-    table: Table, storage: LocalStorage, run: Run
+    table: TableWriter, storage: LocalStorage, run: Run
 ) -> None:
     """Where no job runs, nothing else does; the proof says then that there is none."""
     words = ("table", "erase", "--host", "node-a", "--yes", "-o", "json")
@@ -449,17 +448,17 @@ def test_the_same_words_later_remove_former_files(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "Nothing says whose lines are meant"),
-        (("--until", "10m", "--yes"), "Nothing says whose lines are meant"),
+        ((), "Nothing names the lines to erase"),
+        (("--until", "10m", "--yes"), "Nothing names the lines to erase"),
         (("--host", "", "--yes"), "--host is empty"),
-        (("--host", "a", "--since", "2026-99-99"), "is no time; write"),
+        (("--host", "a", "--since", "2026-99-99"), "is not a time; give"),
         (("--host", "a", "--since", "10x"), "10x"),
-        (("--host", "node-a"), "give --yes if you mean it"),
+        (("--host", "node-a"), "give --yes to confirm"),
         (("--host", "node-a", "-o", "json"), "give --dry-run first, then --yes"),
     ],
 )
 def test_what_does_not_say_enough_erases_nothing(
-    table: Table, storage: LocalStorage, run: Run, words: tuple[str, ...], said: str
+    table: TableWriter, storage: LocalStorage, run: Run, words: tuple[str, ...], said: str
 ) -> None:
     """One sentence, status 1, and the table is as before."""
     before = files(storage)
@@ -473,7 +472,7 @@ def test_what_does_not_say_enough_erases_nothing(
 
 
 def test_nobody_is_asked_where_there_is_nothing_to_erase(
-    table: Table, storage: LocalStorage, run: Run
+    table: TableWriter, storage: LocalStorage, run: Run
 ) -> None:
     """As a script that runs the same words each night: there is no terminal."""
     before = files(storage)
@@ -487,7 +486,7 @@ def test_nobody_is_asked_where_there_is_nothing_to_erase(
 
 @pytest.mark.parametrize(("answer", "is_erased"), [("y", True), ("", False)])
 def test_a_person_at_a_terminal_is_asked(
-    table: Table,
+    table: TableWriter,
     storage: LocalStorage,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
@@ -528,9 +527,9 @@ def test_a_lost_state_is_made_anew_when_a_person_agrees(
 
     status, out, _ = run("table", "rebuild", *words)
 
-    assert "it is read on behind message 1, and 1 sources are known" in out
+    assert "reading continues after message 1; 1 sources are known" in out
     assert "come back" in out
-    assert ("Go on from there? [y/N]" in out) == (not words)
+    assert ("Continue from there? [y/N]" in out) == (not words)
     assert status == (0 if is_made or words else 1)
     status, out, _ = run("table", "rebuild", "--dry-run")
-    assert ("nothing is to be done" in out) == is_made
+    assert ("nothing to do" in out) == is_made

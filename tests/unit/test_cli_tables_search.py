@@ -15,11 +15,10 @@ import pytest
 from logpipeline_cli.commands import query
 from logpipeline_cli.main import main
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.files import FileName, Range
+from logpipeline_spark.table.parquet import write_range
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.write import write_range
 from tables_made import BEGIN, LIFE, STREAM, kept, lines, logs, opened, upkeep
 
 TEXTS = (
@@ -133,7 +132,7 @@ def test_it_is_said_where_there_are_more(run: Run, monkeypatch: pytest.MonkeyPat
     _, as_csv, _ = run("--grep", "user=42", "-o", "csv")
 
     assert len(out.splitlines()) == 3
-    assert error == "… and more: these are the first 3 rows\n"
+    assert error == "… and more rows: these are the first 3\n"
     assert len(as_csv.splitlines()) == 1 + 8
 
 
@@ -142,16 +141,16 @@ def test_what_names_no_word_is_said_to_read_everything(run: Run) -> None:
     status, out, error = run("--grep=->")
 
     assert (status, len(out.splitlines())) == (0, 2)
-    assert error == "--grep names no word: all lines of that time are read\n"
+    assert error == "--grep has no word: all lines of that time are read\n"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "nothing is asked: give a question in SQL, or --grep and a word"),
+        ((), "there is no query: give one in SQL, or --grep with a word"),
         (("--grep", ""), "--grep is empty"),
-        (("--grep", "\udcff"), "is no UTF-8"),
-        (("--grep", "conn", "SELEKT 1"), "the question has a mistake"),
+        (("--grep", "\udcff"), "is not UTF-8"),
+        (("--grep", "conn", "SELEKT 1"), "the query has a mistake"),
     ],
 )
 def test_a_mistake_is_said(run: Run, words: tuple[str, ...], said: str) -> None:

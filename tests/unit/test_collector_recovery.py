@@ -75,14 +75,14 @@ def test_a_first_commit_that_came_too_late_is_taken_back() -> None:
 
 
 def test_a_successor_that_read_nothing_leaves_our_folder_current() -> None:
-    """No snapshot is needed where nothing was archived elsewhere."""
+    """No snapshot is needed where nothing was collected elsewhere."""
     found = recover(folder(3, 20, 10), record(4, 20, (4, 20)), identity=OTHER)
 
     assert (found.source, found.epoch) == (Source.FOLDER, 5)
 
 
 def test_a_kill_after_taking_over_and_before_the_sources_came_starts_the_same_way() -> None:
-    """Epoch 5 is ours and has committed nothing: what epoch 4 archived is still not here."""
+    """Epoch 5 is ours and has committed nothing: what epoch 4 collected is still not here."""
     found = recover(folder(3, 20, 10), record(5, 90, (4, 20), (5, 90)), identity=SAME)
 
     assert (found.source, found.warning) == (Source.SNAPSHOT, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logpipeline_collector.archive.usage import Usage
+from logpipeline_collector.files.output import Usage
 
 
 def test_owners_keep_to_the_folders_limit_together() -> None:

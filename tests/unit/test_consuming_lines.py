@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from logpipeline.consuming.message import Batch, Message
-from logpipeline.consuming.options import position_text
+from logpipeline.consuming.records import position_text
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import StreamPosition

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.consuming.options import (
+from logpipeline.consuming.records import (
     Claim,
-    Progress,
+    ReadProgress,
     claim_key,
     position_of,
     position_text,
@@ -20,13 +20,13 @@ from logpipeline.consuming.options import (
 from logpipeline.records import BadRecord, StreamPosition
 
 POSITION = StreamPosition("2026-11-21T10:00:00.123456789Z", 17, 1_795_255_200_000_000_000)
-PROGRESS = Progress(POSITION, 20)
+PROGRESS = ReadProgress(POSITION, 20)
 CLAIM = Claim(epoch=3, owner="web-1-42", incarnation="0123456789abcdef", progress=PROGRESS)
 
 
 @pytest.mark.parametrize("progress", [PROGRESS, None])
 @pytest.mark.parametrize("released", [True, False])
-def test_a_claim_reads_back(progress: Progress | None, released: bool) -> None:
+def test_a_claim_reads_back(progress: ReadProgress | None, released: bool) -> None:
     """With or without a position."""
     claim = Claim(epoch=1, owner="a", incarnation="b", released=released, progress=progress)
 
@@ -57,14 +57,14 @@ def test_what_is_no_claim_is_refused(value: bytes) -> None:
 
 def test_progress_reads_back() -> None:
     """Through JSON."""
-    assert Progress.of_json(json.loads(json.dumps(PROGRESS.as_json()))) == PROGRESS
+    assert ReadProgress.of_json(json.loads(json.dumps(PROGRESS.as_json()))) == PROGRESS
 
 
 @pytest.mark.parametrize("data", [None, [], "x", {}, {"position": {}}, {"working": 1}])
 def test_what_is_no_progress_is_refused(data: Any) -> None:
     """Whatever JSON it is."""
     with pytest.raises(BadRecord, match="no progress of a reader"):
-        Progress.of_json(data)
+        ReadProgress.of_json(data)
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0))
@@ -86,3 +86,12 @@ def test_keys_tell_consumers_apart() -> None:
     """No claim of one is a member of another."""
     assert claim_key("billing", 2) == "consume.billing.p2"
     assert reader_key("billing", "p2") == "consume.billing.member.p2"
+
+
+def test_a_claim_is_stored_as_ever() -> None:
+    """Members of two versions share a consumer during an update."""
+    assert CLAIM.encode() == (
+        b'{"epoch":3,"owner":"web-1-42","incarnation":"0123456789abcdef","released":false,'
+        b'"progress":{"position":{"created":"2026-11-21T10:00:00.123456789Z","sequence":17,'
+        b'"time_ns":1795255200000000000},"working":20}}'
+    )

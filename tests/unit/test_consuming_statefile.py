@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.consuming.options import Progress, ReaderBusy, StateForeign
+from logpipeline.consuming.options import ReaderBusy, StateForeign
 from logpipeline.consuming.ordered import KIND, VERSION, StateFile
+from logpipeline.consuming.records import ReadProgress
 from logpipeline.records import StreamPosition
 from logpipeline.statefile import write_state
 
 CREATED = "2026-11-21T10:00:00Z"
 
 
-def progress(sequence: int, working: int = 0) -> Progress:
-    """Progress up to *sequence*."""
-    return Progress(StreamPosition(CREATED, sequence, sequence * 1000), working)
+def progress(sequence: int, working: int = 0) -> ReadProgress:
+    """ReadProgress up to *sequence*."""
+    return ReadProgress(StreamPosition(CREATED, sequence, sequence * 1000), working)
 
 
 def test_what_was_put_is_there_at_the_next_start(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_what_cannot_be_read_is_refused_and_left_alone(tmp_path: Path, spoil: ob
     first.close()
     spoil(path)  # type: ignore[operator]
     before = path.read_bytes()
-    with pytest.raises(StateForeign, match="is no state that can be read"):
+    with pytest.raises(StateForeign, match="cannot be read as a state"):
         StateFile(path, "billing")
 
     assert path.read_bytes() == before

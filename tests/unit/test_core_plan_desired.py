@@ -9,7 +9,7 @@ import pytest
 from logpipeline.plan.desired import desired
 from logpipeline.plan.model import INSTALLATION_KEY, OWNER_KEY, Account, Config, Desired, Limits
 from logpipeline.spec import LogPipeline, parse
-from logpipeline.spec.selection import selects
+from logpipeline.spec.partition_list import selects
 
 GIB = 1024**3
 HOUR = 3_600_000_000_000

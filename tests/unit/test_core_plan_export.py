@@ -9,7 +9,7 @@ import pytest
 from logpipeline.plan.desired import desired
 from logpipeline.plan.export import NotExportable, export_streams
 from logpipeline.plan.model import OWNER_KEY
-from logpipeline.plan.normal import normal_stream
+from logpipeline.plan.server_defaults import normal_stream
 from logpipeline.spec import parse
 
 

@@ -9,7 +9,7 @@ import pytest
 from logpipeline.partition import partition_of
 from logpipeline.plan.desired import consumers_for
 from logpipeline.plan.export import UntranslatableConsumer, export_consumers
-from logpipeline.plan.normal import normal_consumer
+from logpipeline.plan.server_defaults import normal_consumer
 from logpipeline.spec import parse
 
 ROOT = "logs"

@@ -26,6 +26,9 @@ from logpipeline.records import (
     Succession,
     answers,
     assign,
+    assignment_key,
+    epoch_key,
+    member_key,
     questions,
 )
 
@@ -48,6 +51,13 @@ FIELDS_OF_OLDER_COLLECTORS = {
 def test_an_epoch_record_reads_back() -> None:
     """With its history."""
     assert EpochRecord.decode(RECORD.encode()) == RECORD
+
+
+def test_keys_are_as_ever() -> None:
+    """Components of two versions share a bucket during an update."""
+    assert assignment_key("main") == "assignment.main"
+    assert epoch_key("main", 3) == "epoch.main.3"
+    assert member_key("main", "collector-0") == "member.main.collector-0"
 
 
 def test_a_record_tells_where_its_group_began() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from logpipeline.spec.components import FilePatterns, LocalShipper, Match, Persistence, PodSelector
-from logpipeline.spec.fields import rule_of, yaml_name
+from logpipeline.spec.declaration import rule_of, yaml_name
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.parse import plain
 from logpipeline.spec.streams import ConsumerTemplate, Placement, StreamOverride

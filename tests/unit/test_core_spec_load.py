@@ -50,7 +50,7 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
 def test_a_syntax_error_is_told_with_its_place(tmp_path: Path) -> None:
     """Line and column, counted from one as editors do."""
     assert told(tmp_path, HEAD + "spec:\n  a: [1\n").startswith(
-        "is no valid YAML: line 6, column 1"
+        "is not valid YAML: line 6, column 1"
     )
 
 
@@ -64,11 +64,11 @@ def test_a_syntax_error_is_told_with_its_place(tmp_path: Path) -> None:
         ("apiVersion: v1\nkind: Pod\n", 'kind: expected LogPipeline, found "Pod"'),
         (HEAD + "spec: {partitions: 3, partitions: 4}\n", 'key "partitions" stands here twice'),
         (HEAD + "x: &a [1]\nspec: *a\n", "aliases (*name) are not allowed"),
-        (HEAD + "spec: !!python/name:os.system\n", "is no valid YAML: line 4"),
-        (HEAD + "spec: {partitions: " + "9" * 5000 + "}\n", "is no valid YAML"),
+        (HEAD + "spec: !!python/name:os.system\n", "is not valid YAML: line 4"),
+        (HEAD + "spec: {partitions: " + "9" * 5000 + "}\n", "is not valid YAML"),
         ("[" * 1_000, "is nested too deeply"),
-        (b"\xff\xff", "is no valid YAML"),
-        (b"a: \x00\n", "is no valid YAML"),
+        (b"\xff\xff", "is not valid YAML"),
+        (b"a: \x00\n", "is not valid YAML"),
         ("# " + "x" * FILE_BYTES_MAX, f"is longer than {FILE_BYTES_MAX} bytes"),
     ],
 )  # fmt: skip

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from demo_archive import CONTAINER, PLACES, PLAIN, archive, archive_all, lines_of, run_of
-from logpipeline_cli.demonstration.archived import ArchiveCounter
-from logpipeline_cli.demonstration.checking import (
+from demo_collected import CONTAINER, PLACES, PLAIN, collect, collect_all, lines_of, run_of
+from logpipeline_cli.demonstration.check import (
     Account,
     Origins,
     Written,
@@ -19,7 +18,7 @@ from logpipeline_cli.demonstration.checking import (
 )
 from logpipeline_cli.demonstration.screen import Progress
 from logpipeline_cli.local.layout import Layout
-from logpipeline_demo.outputs import lines_by_place
+from logpipeline_demo.outputs import ArchiveCounter, lines_by_place
 from logpipeline_demo.realfiles import RealFile, default_place
 
 LINES = 300
@@ -28,15 +27,15 @@ ROTATED = ".20260101-000000.000001"
 
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
-    """What an application, one file of the machine and the probe wrote, all of it archived."""
+    """What an application, one file of the machine and the probe wrote, all of it collected."""
     expected = run_of(tmp_path, lines=LINES)
-    archive_all(tmp_path / "collectors", expected)
+    collect_all(tmp_path / "collectors", expected)
     real = []
     for name, lines in (("app.log", 7), ("probe.log", 3)):
         path = tmp_path / name
         path.write_bytes(b"line\n" * lines)
         real.append(RealFile.observe(path, host="node-a"))
-        archive(tmp_path / "collectors", real[-1].place, [b"line\n"] * lines)
+        collect(tmp_path / "collectors", real[-1].place, [b"line\n"] * lines)
     machine, probe = real
     left_out = default_place("node-a", tmp_path / "empty.log")
     return Written(expected, real, Origins({machine.place}, probe.place, {left_out}))
@@ -45,7 +44,7 @@ def written(tmp_path: Path) -> Written:
 def test_a_clean_run_adds_up(
     written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is archived, by origin, is what was due, and what was checked."""
+    """What is collected, by origin, is what was due, and what was checked."""
     verdict = check_files(written, Layout(tmp_path), Progress())
     printed = capsys.readouterr().out
 
@@ -67,8 +66,8 @@ def test_lines_beside_the_checked_ones_are_named(
         file.freeze()
     machine = written.real[0]
     machine.path.write_bytes(b"line\n" * 9)
-    archive(tmp_path / "collectors", machine.place, [b"line\n"] * 9)
-    archive(tmp_path / "collectors", next(iter(written.origins.left_out)), [b"late\n"] * 2)
+    collect(tmp_path / "collectors", machine.place, [b"line\n"] * 9)
+    collect(tmp_path / "collectors", next(iter(written.origins.left_out)), [b"late\n"] * 2)
 
     verdict = check_files(written, Layout(tmp_path), Progress())
     printed = capsys.readouterr().out
@@ -84,7 +83,7 @@ def test_a_line_that_is_taken_away_is_said(
 ) -> None:
     """The check fails, and the account says by how much it does not add up."""
     lines = lines_of(written.expected, PLAIN.key)
-    archive(tmp_path / "collectors", PLACES[PLAIN.key], [*lines[:10], *lines[11:]])
+    collect(tmp_path / "collectors", PLACES[PLAIN.key], [*lines[:10], *lines[11:]])
 
     verdict = check_files(written, Layout(tmp_path), Progress())
     printed = capsys.readouterr().out
@@ -95,7 +94,7 @@ def test_a_line_that_is_taken_away_is_said(
 
 
 def test_a_file_that_was_rotated_meanwhile_is_named(written: Written, tmp_path: Path) -> None:
-    """Its lines are archived and not checked, and the account says whose they are."""
+    """Its lines are collected and not checked, and the account says whose they are."""
     machine = written.real[0]
     machine.path.rename(tmp_path / "app.log.1")
     machine.path.touch()
@@ -111,7 +110,7 @@ def test_a_file_that_was_rotated_meanwhile_is_named(written: Written, tmp_path: 
 def test_the_counter_reads_on_where_it_was(tmp_path: Path) -> None:
     """Growth, rotation and compression change no line's count, and empty files count."""
     place = PLACES[CONTAINER.key]
-    path = archive(tmp_path, place, [b"a\n"] * 5)
+    path = collect(tmp_path, place, [b"a\n"] * 5)
     counter = ArchiveCounter(tmp_path)
     assert (counter.look().total, counter.look().bytes) == (5, 10)
 
@@ -127,7 +126,7 @@ def test_the_counter_reads_on_where_it_was(tmp_path: Path) -> None:
     assert counter.look().total == 7
 
     rotated = path.rename(path.with_name(path.name + ROTATED))
-    archive(tmp_path, place, [b"c\n"] * 30)
+    collect(tmp_path, place, [b"c\n"] * 30)
     assert counter.look().lines == {place: 37}
 
     # Both exist for a moment, and are the same lines.
@@ -141,8 +140,8 @@ def test_the_counter_reads_on_where_it_was(tmp_path: Path) -> None:
 def test_lines_of_all_collectors_count(tmp_path: Path) -> None:
     """A partition that moved left lines with both its owners."""
     place = PLACES[PLAIN.key]
-    archive(tmp_path, place, [b"a\n"] * 5, collector=0)
-    archive(tmp_path, place, [b"b\n"] * 6, collector=1)
+    collect(tmp_path, place, [b"a\n"] * 5, collector=0)
+    collect(tmp_path, place, [b"b\n"] * 6, collector=1)
 
     assert ArchiveCounter(tmp_path).look().lines == {place: 11}
     assert ArchiveCounter(tmp_path / "nothing").look().total == 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo_archive import CONTAINER, PLACES, PLAIN, SEED, archive, lines_of, run_of
+from demo_collected import CONTAINER, PLACES, PLAIN, SEED, collect, lines_of, run_of
 from logpipeline_demo.expected import Expected, LedgerBroken
 from logpipeline_demo.ledger import Ledger, LedgerExists
 from logpipeline_demo.oracle import check, main
@@ -49,12 +49,12 @@ def test_lines_of_unknown_outcome_may_arrive_or_not(tmp_path: Path) -> None:
     data = interrupted(tmp_path)
     maker = Expected.read(tmp_path / "ledger").sources[PLAIN.key].maker
     for arrived in (0, 4, 10):
-        archive(data, PLACES[PLAIN.key], [maker.lines(0, 100 + arrived)])
+        collect(data, PLACES[PLAIN.key], [maker.lines(0, 100 + arrived)])
         verdict = check(Expected.read(tmp_path / "ledger"), [data])
 
         assert verdict.explain() == ""
         assert (verdict.lines, verdict.sources[0].recovered) == (100, arrived)
-    archive(data, PLACES[PLAIN.key], [maker.lines(0, 111)])
+    collect(data, PLACES[PLAIN.key], [maker.lines(0, 111)])
     assert check(Expected.read(tmp_path / "ledger"), [data]).invented == 1
 
 
@@ -62,9 +62,9 @@ def test_a_torn_line_of_unknown_outcome_is_fine(tmp_path: Path) -> None:
     """The kernel had taken half a line when the generator was killed."""
     data = interrupted(tmp_path)
     maker = Expected.read(tmp_path / "ledger").sources[PLAIN.key].maker
-    archive(data, PLACES[PLAIN.key], [maker.lines(0, 105), maker.line(105)[:-5]])
+    collect(data, PLACES[PLAIN.key], [maker.lines(0, 105), maker.line(105)[:-5]])
     assert check(Expected.read(tmp_path / "ledger"), [data]).explain() == ""
-    archive(data, PLACES[PLAIN.key], [maker.lines(0, 105), maker.line(105)[:-5], b"?"])
+    collect(data, PLACES[PLAIN.key], [maker.lines(0, 105), maker.line(105)[:-5], b"?"])
 
     assert check(Expected.read(tmp_path / "ledger"), [data]).corrupt == 1
 

@@ -100,8 +100,8 @@ def test_fifty_hosts_keep_every_partition_busy() -> None:
     assert len(set(hosts)) == 50
 
 
-def test_each_source_has_one_place_in_the_archive() -> None:
-    """No two sources of a busy application share an archived file."""
+def test_each_source_has_one_place_in_the_files() -> None:
+    """No two sources of a busy application share a collected file."""
     sources = sources_of(host_names(50, seed=3), seed=3)
     keys = [source.key for source in sources]
     assert len(set(keys)) == len(keys) >= 100

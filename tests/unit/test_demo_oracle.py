@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from demo_archive import CONTAINER, PLACES, PLAIN, archive, archive_all, lines_of, run_of
+from demo_collected import CONTAINER, PLACES, PLAIN, collect, collect_all, lines_of, run_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check, main
 from logpipeline_demo.verdict import Verdict
@@ -19,23 +19,23 @@ KEY = CONTAINER.key
 
 @dataclass
 class Bench:
-    """A clean archive, and a way to damage the log of one container in it."""
+    """Clean files of collectors, and a way to damage the log of one container in it."""
 
     folder: Path
     expected: Expected
 
     def damage(self, change: Callable[[list[bytes]], object]) -> Verdict:
-        """Check the archive after *change* was done to the container's lines."""
+        """Check the files after *change* was done to the container's lines."""
         lines = lines_of(self.expected, KEY)
         change(lines)
-        archive(self.folder, PLACES[KEY], lines)
+        collect(self.folder, PLACES[KEY], lines)
         return check(self.expected, [self.folder])
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     expected = run_of(tmp_path / "run", lines=LINES)
-    archive_all(tmp_path / "data", expected)
+    collect_all(tmp_path / "data", expected)
     return Bench(tmp_path / "data", expected)
 
 
@@ -55,7 +55,7 @@ def max_minus_count(lines: list[bytes]) -> int:
     return max(seqs) + 1 - len(seqs)
 
 
-def test_a_clean_archive_is_clean(bench: Bench) -> None:
+def test_clean_files_are_clean(bench: Bench) -> None:
     """Everything once, intact and in order: all numbers are 0, and the lines are counted."""
     verdict = check(bench.expected, [bench.folder])
 
@@ -80,7 +80,7 @@ def test_a_loss_in_the_middle_is_found(bench: Bench) -> None:
 
 
 def test_a_lost_tail_is_found(bench: Bench) -> None:
-    """The last lines are missing, which nothing in the archive tells of."""
+    """The last lines are missing, which nothing in the files shows."""
     assert numbers(bench.damage(lambda lines: lines.__delitem__(slice(-2, None)))) == {
         "lost_tail": 2
     }
@@ -112,7 +112,7 @@ def test_a_repeated_batch_with_empty_lines_is_counted_whole(bench: Bench) -> Non
     lines = lines_of(bench.expected, PLAIN.key)
     first = lines.index(b"\n") - 5
     lines[first + 200 : first + 200] = lines[first : first + 10]
-    archive(bench.folder, PLACES[PLAIN.key], lines)
+    collect(bench.folder, PLACES[PLAIN.key], lines)
     verdict = check(bench.expected, [bench.folder])
 
     assert (verdict.twice, verdict.invented, verdict.lost, verdict.out_of_order) == (10, 0, 0, 0)
@@ -177,8 +177,8 @@ def test_a_line_in_another_sources_file_is_found(bench: Bench) -> None:
     """A line that left its own file: there it is lost, here it is invented."""
     lines, others = lines_of(bench.expected, KEY), lines_of(bench.expected, PLAIN.key)
     others.insert(300, lines.pop(700))
-    archive(bench.folder, PLACES[KEY], lines)
-    archive(bench.folder, PLACES[PLAIN.key], others)
+    collect(bench.folder, PLACES[KEY], lines)
+    collect(bench.folder, PLACES[PLAIN.key], others)
     verdict = check(bench.expected, [bench.folder])
 
     assert numbers(verdict) == {"lost_middle": 1, "invented": 1}
@@ -187,19 +187,19 @@ def test_a_line_in_another_sources_file_is_found(bench: Bench) -> None:
 
 def test_a_file_that_is_nobodys_is_found(bench: Bench) -> None:
     """Lines in a file that no source has are invented, unless the caller says they are known."""
-    archive(bench.folder, "stranger/_files/x.log", [b"hello\n", b"\n"])
+    collect(bench.folder, "stranger/_files/x.log", [b"hello\n", b"\n"])
 
     assert numbers(check(bench.expected, [bench.folder])) == {"invented": 2}
     assert check(bench.expected, [bench.folder], is_ignored=lambda p: "stranger" in p).is_clean
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_a_truncated_archive_is_found(bench: Bench, suffix: str) -> None:
+def test_a_truncated_file_is_found(bench: Bench, suffix: str) -> None:
     """A compressed file that cannot be read to its end is damage, and what it held is lost."""
     lines = lines_of(bench.expected, KEY)
     rotated = f".20261121-100000.000001{suffix}"
-    path = archive(bench.folder, PLACES[KEY], lines[:700], suffix=rotated)
-    archive(bench.folder, PLACES[KEY], lines[700:])
+    path = collect(bench.folder, PLACES[KEY], lines[:700], suffix=rotated)
+    collect(bench.folder, PLACES[KEY], lines[700:])
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     verdict = check(bench.expected, [bench.folder])
@@ -209,9 +209,9 @@ def test_a_truncated_archive_is_found(bench: Bench, suffix: str) -> None:
     assert verdict.lost > 0
 
 
-def test_an_unreadable_file_is_no_clean_archive(bench: Bench) -> None:
+def test_an_unreadable_file_is_not_clean(bench: Bench) -> None:
     """Even if nothing is missing without it: nobody knows what it holds."""
-    archive(bench.folder, PLACES[KEY], [b"x"], suffix=".20261121-100000.000001")
+    collect(bench.folder, PLACES[KEY], [b"x"], suffix=".20261121-100000.000001")
     path = bench.folder / "collector-0" / "logs" / f"{PLACES[KEY]}.20261121-100000.000001"
     path.rename(path.with_name(path.name + ".gz"))
     verdict = check(bench.expected, [bench.folder])
@@ -258,7 +258,7 @@ def test_late_lines_are_reported_where_they_are_allowed(bench: Bench) -> None:
     """Where a server lost what it had acknowledged, lines sent again may come late, and no more."""
     lines = lines_of(bench.expected, KEY)
     lines[700:800], lines[800:900] = lines[800:900], lines[700:800]
-    archive(bench.folder, PLACES[KEY], lines)
+    collect(bench.folder, PLACES[KEY], lines)
     verdict = check(bench.expected, [bench.folder], allow_late={KEY})
 
     assert verdict.is_clean
@@ -278,13 +278,13 @@ def test_late_lines_that_begin_or_end_with_an_empty_one_are_all_found(
     moved = lines[start : start + 100]
     assert b"\n" in (moved[0], moved[-1])
     lines[start : start + 200] = lines[start + 100 : start + 200] + moved
-    archive(bench.folder, PLACES[PLAIN.key], lines)
+    collect(bench.folder, PLACES[PLAIN.key], lines)
 
     verdict = check(bench.expected, [bench.folder], allow_late={PLAIN.key})
     assert verdict.is_clean, verdict.explain()
 
     lines.remove(b"\n")
-    archive(bench.folder, PLACES[PLAIN.key], lines)
+    collect(bench.folder, PLACES[PLAIN.key], lines)
     assert check(bench.expected, [bench.folder], allow_late={PLAIN.key}).lost == 1
 
 

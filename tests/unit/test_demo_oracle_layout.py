@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo_archive import CONTAINER, PLACES, PLAIN, archive, lines_of, run_of
+from demo_collected import CONTAINER, PLACES, PLAIN, collect, lines_of, run_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 
@@ -26,7 +26,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
 @pytest.fixture
 def data(tmp_path: Path, expected: Expected) -> Path:
     """A folder that holds the plain file's lines, so that only the container's are missing."""
-    archive(tmp_path, PLACES[PLAIN.key], lines_of(expected, PLAIN.key))
+    collect(tmp_path, PLACES[PLAIN.key], lines_of(expected, PLAIN.key))
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def spread(data: Path, expected: Expected, cuts: list[int], owners: list[int]) -
             packing = SUFFIXES[number % len(SUFFIXES)]
             suffix = f".20261121-1000{number:02}.{number:06}{packing}"
             owner = owners[number]
-            archive(data, PLACES[key], lines[first:end], collector=owner, suffix=suffix)
+            collect(data, PLACES[key], lines[first:end], collector=owner, suffix=suffix)
 
 
 @given(
@@ -71,9 +71,9 @@ def test_empty_lines_at_a_hand_over_are_told_apart(
     blanks = [seq for seq in range(start + 1, LINES) if source.is_blank(seq)]
     first, last = blanks[0], blanks[-1]
     assert start < first < last
-    archive(data, PLACES[CONTAINER.key], lines_of(expected, CONTAINER.key))
-    archive(data, PLACES[PLAIN.key], lines[start:first] + lines[last:])
-    archive(data, PLACES[PLAIN.key], lines[:start] + lines[first:last], collector=1)
+    collect(data, PLACES[CONTAINER.key], lines_of(expected, CONTAINER.key))
+    collect(data, PLACES[PLAIN.key], lines[start:first] + lines[last:])
+    collect(data, PLACES[PLAIN.key], lines[:start] + lines[first:last], collector=1)
 
     assert check(expected, [data]).explain() == ""
 
@@ -81,8 +81,8 @@ def test_empty_lines_at_a_hand_over_are_told_apart(
 def test_a_copy_in_another_collectors_folder_is_found(data: Path, expected: Expected) -> None:
     """A hand-over that repeats lines: each folder alone is fine, together they are not."""
     lines = lines_of(expected, CONTAINER.key)
-    archive(data, PLACES[CONTAINER.key], lines[:250], collector=0)
-    archive(data, PLACES[CONTAINER.key], lines[200:], collector=1)
+    collect(data, PLACES[CONTAINER.key], lines[:250], collector=0)
+    collect(data, PLACES[CONTAINER.key], lines[200:], collector=1)
     verdict = check(expected, [data])
 
     assert (verdict.twice, verdict.lost, verdict.out_of_order) == (50, 0, 0)
@@ -91,8 +91,8 @@ def test_a_copy_in_another_collectors_folder_is_found(data: Path, expected: Expe
 def test_a_gap_between_two_collectors_is_found(data: Path, expected: Expected) -> None:
     """A hand-over that skips lines."""
     lines = lines_of(expected, CONTAINER.key)
-    archive(data, PLACES[CONTAINER.key], lines[:200], collector=0)
-    archive(data, PLACES[CONTAINER.key], lines[250:], collector=1)
+    collect(data, PLACES[CONTAINER.key], lines[:200], collector=0)
+    collect(data, PLACES[CONTAINER.key], lines[250:], collector=1)
 
     assert check(expected, [data]).source(CONTAINER.key).lost_middle == 50
 
@@ -101,8 +101,8 @@ def test_order_holds_across_the_files_of_a_folder(data: Path, expected: Expected
     """Rotated files come in the order of their names, before the active one."""
     lines = lines_of(expected, CONTAINER.key)
     place = PLACES[CONTAINER.key]
-    archive(data, place, lines[150:], suffix=".20261121-100000.000001")
-    archive(data, place, lines[:150])
+    collect(data, place, lines[150:], suffix=".20261121-100000.000001")
+    collect(data, place, lines[:150])
     verdict = check(expected, [data])
 
     assert (verdict.out_of_order, verdict.lost, verdict.twice) == (150, 0, 0)
@@ -112,8 +112,8 @@ def test_a_line_may_go_on_in_the_next_file(data: Path, expected: Expected) -> No
     """A chain is its bytes, wherever they are cut."""
     content = b"".join(lines_of(expected, CONTAINER.key))
     place = PLACES[CONTAINER.key]
-    archive(data, place, [content[:10_001]], suffix=".20261121-100000.000001.gz")
-    archive(data, place, [content[10_001:]])
+    collect(data, place, [content[:10_001]], suffix=".20261121-100000.000001.gz")
+    collect(data, place, [content[10_001:]])
 
     assert check(expected, [data]).is_clean
 
@@ -121,8 +121,8 @@ def test_a_line_may_go_on_in_the_next_file(data: Path, expected: Expected) -> No
 def test_the_collectors_folders_may_be_named_one_by_one(data: Path, expected: Expected) -> None:
     """A folder of collectors, the collectors, or their logs: the same is found."""
     lines = lines_of(expected, CONTAINER.key)
-    archive(data, PLACES[CONTAINER.key], lines[:250], collector=0)
-    archive(data, PLACES[CONTAINER.key], lines[250:], collector=1)
+    collect(data, PLACES[CONTAINER.key], lines[:250], collector=0)
+    collect(data, PLACES[CONTAINER.key], lines[250:], collector=1)
     collectors = [data / "collector-0", data / "collector-1"]
 
     assert check(expected, collectors).is_clean
@@ -134,11 +134,11 @@ def test_containers_lines_are_checked_in_their_own_format(data: Path, expected: 
     """With output `cri`, times and fragments are expected as the runtime wrote them."""
     source = expected.sources[CONTAINER.key]
     written = source.maker.written(0, LINES, source.times[0])
-    archive(data, PLACES[CONTAINER.key], [written])
+    collect(data, PLACES[CONTAINER.key], [written])
     verdict = check(expected, [data], output="cri")
     assert verdict.explain() == ""
     assert verdict.is_clean
     at = written.index(b"Z stdout F")
-    archive(data, PLACES[CONTAINER.key], [written[: at - 1], b"x", written[at:]])
+    collect(data, PLACES[CONTAINER.key], [written[: at - 1], b"x", written[at:]])
 
     assert check(expected, [data], output="cri").corrupt == 1

@@ -1,4 +1,4 @@
-"""Whatever happens to the archive: the oracle is content exactly if not a byte of it changed, and
+"""Whatever happens to the files: the oracle is content exactly if not a byte of it changed, and
 it counts lost and repeated lines exactly.
 """
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo_archive import CONTAINER, PLACES, PLAIN, archive, lines_of, run_of
+from demo_collected import CONTAINER, PLACES, PLAIN, collect, lines_of, run_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.oracle import check
@@ -34,7 +34,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
 def verdict_of(expected: Expected, changed: dict[str, list[bytes]]) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         for key, place in PLACES.items():
-            archive(Path(folder), place, changed.get(place, lines_of(expected, key)))
+            collect(Path(folder), place, changed.get(place, lines_of(expected, key)))
         return check(expected, [Path(folder)])
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo_archive import archive
+from demo_collected import collect
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from logpipeline_demo.realfiles import RealFile, default_place, is_merge, line_diff, split_lines
@@ -29,9 +29,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def verdict_of(tmp_path: Path, file: RealFile, *pieces: list[bytes]) -> Verdict:
-    """Check *file* after each collector archived its piece."""
+    """Check *file* after each collector collected its piece."""
     for number, piece in enumerate(pieces):
-        archive(tmp_path / "data", file.place, piece, collector=number)
+        collect(tmp_path / "data", file.place, piece, collector=number)
     (tmp_path / "data").mkdir(exist_ok=True)
     return check(Expected(0, {}), [tmp_path / "data"], real_files=[file])
 
@@ -79,7 +79,7 @@ def test_what_is_planted_is_found(
 
 
 def test_a_file_that_never_arrived_is_lost(tmp_path: Path, path: Path) -> None:
-    """No archived file at all."""
+    """No collected file at all."""
     assert verdict_of(tmp_path, RealFile.observe(path, host="here")).lost == len(LINES)
 
 
@@ -132,7 +132,7 @@ def test_split_lines_loses_no_byte(data: bytes) -> None:
 
 
 def test_lines_that_came_later_may_be_there_or_not(tmp_path: Path, path: Path) -> None:
-    """After the freeze the file grows: what is archived of that must be right, but need not be
+    """After the freeze the file grows: what is collected of that must be right, but need not be
     there. An unfinished line is not asked for.
     """
     file = RealFile.observe(path, host="here")
@@ -197,6 +197,6 @@ def test_a_file_that_did_more_than_grow_is_left_out_by_name(
     assert (verdict.real_files, verdict.lines) == (0, 0)
 
 
-def test_a_name_is_encoded_as_the_archive_does() -> None:
+def test_a_name_is_encoded_as_collectors_do() -> None:
     """The default path template keeps a file's folders and encodes what could leave them."""
     assert default_place("h", Path("/var/log/my app/.x@1")) == "h/_files/var/log/my%20app/%2Ex%401"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo_archive import CONTAINER, PLACES, PLAIN, SEED, archive
+from demo_collected import CONTAINER, PLACES, PLAIN, SEED, collect
 from logpipeline import cri
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.ledger import Ledger
@@ -72,11 +72,11 @@ def desk(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
         made.ledger.close()
 
 
-def archived(folder: Path, source: LogSource, content: bytes) -> Path:
+def collected(folder: Path, source: LogSource, content: bytes) -> Path:
     """Archive *content* as a faithful pipeline would, and return the folder of collectors."""
     if source.kind == "cri":
         content = b"".join(line.text + b"\n" for line in cri.join(content))
-    archive(folder / "data", PLACES[source.key], [content])
+    collect(folder / "data", PLACES[source.key], [content])
     return folder / "data"
 
 
@@ -120,7 +120,7 @@ def test_the_files_hold_exactly_what_the_ledger_expects(
             act(desk.writer, action, size)
         desk.writer.close()
         desk.ledger.close()
-        verdict = check(desk.expected(), [archived(Path(name), source, desk.content())])
+        verdict = check(desk.expected(), [collected(Path(name), source, desk.content())])
 
         assert verdict.explain() == ""
         assert verdict.lines == desk.writer.next_seq
@@ -166,7 +166,7 @@ def test_removed_lines_are_known(
         act(kept.writer, "write", 50)
         act(kept.writer, "rotate", 2)
     expected = kept.expected()
-    [result, _] = check(expected, [archived(tmp_path, source, kept.content())]).sources
+    [result, _] = check(expected, [collected(tmp_path, source, kept.content())]).sources
 
     assert result.lost_prefix == result.lost == result.lost_removed > 0
     assert len(expected.sources[source.key].removed) == result.lost
@@ -258,11 +258,11 @@ def test_a_line_that_is_never_finished_is_expected_as_far_as_it_got(
     wanted = expected.sources[source.key]
     before, after = wanted.maker.lines(0, 5), wanted.maker.lines(6, 5)
 
-    archive(tmp_path / "data", PLACES[source.key], [before, wanted.line(5), ending, after])
+    collect(tmp_path / "data", PLACES[source.key], [before, wanted.line(5), ending, after])
     assert check(expected, [tmp_path / "data"]).explain() == ""
-    archive(tmp_path / "data", PLACES[source.key], [before, after])
+    collect(tmp_path / "data", PLACES[source.key], [before, after])
     assert check(expected, [tmp_path / "data"]).lost == 1
-    archive(tmp_path / "data", PLACES[source.key], [wanted.maker.lines(0, 11)])
+    collect(tmp_path / "data", PLACES[source.key], [wanted.maker.lines(0, 11)])
     assert not check(expected, [tmp_path / "data"]).is_clean, "the rest was never written"
 
 
@@ -282,7 +282,7 @@ def test_a_long_line_is_checked_like_any_other(desk: Callable[..., Desk], tmp_pa
     kept.writer.write_long(5_000_000)
     kept.writer.write(3)
     content = bytearray(kept.content())
-    assert check(kept.expected(), [archived(tmp_path, PLAIN, bytes(content))]).is_clean
+    assert check(kept.expected(), [collected(tmp_path, PLAIN, bytes(content))]).is_clean
     content[5_000_000] ^= 1
 
-    assert check(kept.expected(), [archived(tmp_path, PLAIN, bytes(content))]).corrupt == 1
+    assert check(kept.expected(), [collected(tmp_path, PLAIN, bytes(content))]).corrupt == 1

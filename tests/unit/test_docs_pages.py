@@ -15,8 +15,7 @@ from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.crd import crd
 from logpipeline_cli.arguments import build_parser
-from logpipeline_operator.status.reasons import Reason
-from logpipeline_operator.status.reference import BEGIN, END, with_reasons
+from logpipeline_operator.status.reasons import BEGIN, END, Reason, with_reasons
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

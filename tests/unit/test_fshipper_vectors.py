@@ -16,8 +16,8 @@ from logpipeline.wire import Checksums
 from logpipeline_collector.fshipper.config import BadOutput, Pattern, midnight
 from logpipeline_collector.fshipper.service import Intake
 from logpipeline_shipper.files.chain import Chunk
-from logpipeline_shipper.files.sources import SourceId
-from logpipeline_shipper.message import Packer
+from logpipeline_shipper.files.listing import SourceId
+from logpipeline_shipper.message import MessageBuilder
 from logpipeline_shipper.resend import Piece
 
 # SHIPPER_SUBJECT, SHIPPER_PARTITIONS, HOSTNAME, the subject.
@@ -81,7 +81,7 @@ def test_subjects(root: str, partitions: int, host: str, subject: str) -> None:
 def test_payloads(line: bytes, payload: bytes) -> None:
     """The bytes of the line without its newline, whatever they are."""
     id = SourceId(host="h", source="/a.log", format="plain")
-    packer = Packer(
+    builder = MessageBuilder(
         id, subject="s.p0.h", installation="i", cluster="c", is_compressing=True, is_line=True
     )
     chunk = Chunk(
@@ -90,7 +90,7 @@ def test_payloads(line: bytes, payload: bytes) -> None:
         starts_inside_line=False, ends_inside_line=False,
     )  # fmt: skip
 
-    assert packer.pack(Piece(chunk, "", resend=False)).payload == payload
+    assert builder.build(Piece(chunk, "", resend=False)).payload == payload
 
 
 @pytest.mark.parametrize(("root", "subject", "payload", "host", "written"), MESSAGES)

@@ -12,12 +12,13 @@ import jwt
 import nkeys
 import pytest
 
-from child_manifests import SETTINGS, child, children, resource
+from child_manifests import child, children, resource
+from child_manifests import settings as child_settings
 from logpipeline.authority import user_of_reader
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request, new_seed
 from logpipeline_operator.callout.service import Answers
 from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
-from logpipeline_operator.children import nats_auth
+from logpipeline_operator.children import credentials
 from pod_tokens import ApiServer
 
 AUDIENCE = "prod-nats.logging.nats.logpipeline.dev"
@@ -192,11 +193,10 @@ def test_who_looks_gets_a_user_that_only_looks() -> None:
 
 def test_a_server_with_a_callout_gives_nodes_no_password() -> None:
     """Its container has no right in the cluster, and the shippers' pods hold tokens alone."""
-    settings = replace(
-        SETTINGS,
+    settings = child_settings(
         image_callout="o:1",
-        nats_has_accounts=True,
-        nats_callout_user="hash",
+        has_accounts=True,
+        callout_user="hash",
         token_keys=API.jwks(),
     )
     found = children({}, settings)
@@ -207,7 +207,7 @@ def test_a_server_with_a_callout_gives_nodes_no_password() -> None:
     assert [each["name"] for each in server["containers"]] == ["nats", "callout"]
     assert server["automountServiceAccountToken"] is False
     assert "secret" not in json.dumps(shipper["volumes"])
-    assert nats_auth.CALLOUT_FILE in text
+    assert credentials.CALLOUT_FILE in text
     assert "auth_callout" in text
     assert "auth_callout" not in child(children({}), "ConfigMap", "prod-nats")["data"]["nats.conf"]
     assert "secret" in json.dumps(child(children({}), "DaemonSet", "prod-shipper"))
@@ -215,12 +215,10 @@ def test_a_server_with_a_callout_gives_nodes_no_password() -> None:
 
 def test_new_keys_restart_no_server() -> None:
     """The callout reads them again."""
-    settings = replace(
-        SETTINGS, image_callout="o:1", nats_has_accounts=True, nats_callout_user="hash"
-    )
+    given: dict[str, Any] = {"image_callout": "o:1", "has_accounts": True, "callout_user": "hash"}
     one, two = (
-        child(children({}, replace(settings, token_keys=api.jwks())), "StatefulSet", "prod-nats")
-        for api in (API, ApiServer("key-2"))
+        child(children({}, child_settings(**given, token_keys=keys)), "StatefulSet", "prod-nats")
+        for keys in (API.jwks(), ApiServer("key-2").jwks())
     )
 
     assert one == two
@@ -228,11 +226,10 @@ def test_new_keys_restart_no_server() -> None:
 
 def test_a_callouts_image_is_pulled_with_our_secrets_beside_those_of_a_server() -> None:
     """A server's image may be somebody else's, from a registry of its own."""
-    settings = replace(
-        SETTINGS,
+    settings = child_settings(
         image_callout="o:1",
-        nats_has_accounts=True,
-        nats_callout_user="hash",
+        has_accounts=True,
+        callout_user="hash",
         image_pull_secrets=("ours", "theirs"),
     )
     managed = {"managed": {"imagePullSecrets": [{"name": "theirs"}]}}

@@ -24,7 +24,7 @@ from logpipeline_operator.children.nats_tls import (
     CA_KEY_FILE,
     CERTIFICATE_FILE,
     KEY_FILE,
-    are_apart,
+    cannot_join,
 )
 
 NAMES = nats_tls.server_names(resource({}))
@@ -78,7 +78,7 @@ def test_a_new_authority_is_trusted_before_it_signs_and_the_former_one_after() -
     assert reasons[3] == ""
     assert "no longer trusted" in reasons[4]
     marks = [mark_of(files) for files in steps]
-    assert not any(are_apart(*pair) for pair in itertools.pairwise(marks))
+    assert not any(cannot_join(*pair) for pair in itertools.pairwise(marks))
     assert [len(x509.load_pem_x509_certificates(f[CA_FILE])) for f in steps] == [1, 2, 2, 2, 2, 1]
 
 
@@ -125,11 +125,11 @@ def test_servers_that_do_not_trust_each_other_are_apart() -> None:
     """One without TLS, or with a certificate of an authority that the other does not know."""
     one, other = mark_of(kept({}).files), mark_of(kept({}).files)
 
-    assert are_apart(one, other)
-    assert are_apart(one, "")
-    assert are_apart("", one)
-    assert not are_apart("", "")
-    assert not are_apart(one, one)
+    assert cannot_join(one, other)
+    assert cannot_join(one, "")
+    assert cannot_join("", one)
+    assert not cannot_join("", "")
+    assert not cannot_join(one, one)
 
 
 @pytest.mark.parametrize(

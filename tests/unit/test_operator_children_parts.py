@@ -10,17 +10,18 @@ import pytest
 import yaml
 
 from child_manifests import SETTINGS, child, children, pod_spec, resource
+from child_manifests import settings as child_settings
 from logpipeline.authority import permissions
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_collector.config import from_pipeline as collector_config
-from logpipeline_operator.children import build, config, nats_auth, nats_conf, shippers
+from logpipeline_operator.children import build, config, credentials, nats_conf, shippers
 from logpipeline_operator.children.collectors import data_folder
 from logpipeline_operator.children.model import canonical
 from logpipeline_operator.children.policies import build as policies
 from logpipeline_operator.children.shippers import base_of, host_folders
 from logpipeline_shipper.config import from_pipeline as shipper_config
 
-PASSWORDS = {role: f"{role}-0123456789abcdef" for role in nats_auth.ROLES}
+PASSWORDS = {role: f"{role}-0123456789abcdef" for role in credentials.ROLES}
 OWN_SERVERS: dict[str, Any] = {
     "servers": ["tls://nats.example.net:4223", "nats://other"],
     "tls": {"secret": {"name": "t"}, "ca": "ca.crt", "cert": "tls.crt", "key": "tls.key"},
@@ -61,7 +62,7 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
     def told(pipeline: LogPipeline) -> dict[str, Any]:
         nats = config.nats_options(whole, Path("/x"))
         made = collector_config(pipeline, member="m", data=Path("/data"), nats=nats)
-        return {**flat(made), **flat(made.archive)}
+        return {**flat(made), **flat(made.files)}
 
     assert told(read_back(config.for_collector(whole))) == told(whole)
     # A field that stands here at its default would not be missed.
@@ -145,7 +146,7 @@ def test_components_log_in_to_one_s_own_servers_as_the_resource_says() -> None:
 def test_no_password_is_in_what_everybody_may_read() -> None:
     """They are in the Secret alone; the server's configuration refers to them."""
     made = str(children({"nats": {"managed": {"replicas": 3}}}))
-    secret = nats_auth.secret(resource({}), PASSWORDS)
+    secret = credentials.users_secret(resource({}), PASSWORDS)
 
     assert not any(password in made for password in PASSWORDS.values())
     assert all(password in str(secret["stringData"]) for password in PASSWORDS.values())
@@ -155,18 +156,18 @@ def test_no_password_is_in_what_everybody_may_read() -> None:
 def test_a_password_that_could_mean_something_else_is_refused(password: str) -> None:
     """Quotes, variables, and what ends a user in a URL."""
     with pytest.raises(ValueError, match="password of shipper"):
-        nats_auth.secret(resource({}), {**PASSWORDS, "shipper": password})
+        credentials.users_secret(resource({}), {**PASSWORDS, "shipper": password})
 
 
 def test_the_passwords_of_a_secret_are_found_in_it() -> None:
     """Each that can be used: what a Secret lacks, or holds garbage in place of, is made anew."""
-    held = nats_auth.secret(resource({}), PASSWORDS)["stringData"]
+    held = credentials.users_secret(resource({}), PASSWORDS)["stringData"]
     spoilt = held | {"shipper-password": 'a"b' * 8, "routes.conf": "garbage"}
 
-    assert {role: nats_auth.password_in(held, role) for role in nats_auth.ROLES} == PASSWORDS
-    assert nats_auth.password_in({}, nats_auth.OPERATOR) == ""
-    assert nats_auth.password_in(spoilt, nats_auth.SHIPPER) == ""
-    assert nats_auth.password_in(spoilt, nats_auth.ROUTE) == ""
+    assert {role: credentials.password_in(held, role) for role in credentials.ROLES} == PASSWORDS
+    assert credentials.password_in({}, credentials.OPERATOR) == ""
+    assert credentials.password_in(spoilt, credentials.SHIPPER) == ""
+    assert credentials.password_in(spoilt, credentials.ROUTE) == ""
 
 
 @pytest.mark.parametrize(
@@ -295,7 +296,7 @@ def test_servers_of_a_cluster_show_each_other_who_they_are(replicas: int, is_clu
     assert ("routes.conf" in nats_conf.render(resource(spec))) is is_cluster
     assert ("routes.conf" in str(volume)) is is_cluster
     assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
-    asked = children(spec, replace(SETTINGS, nats_users="0a1b"))
+    asked = children(spec, child_settings(users="0a1b"))
     conf = child(asked, "ConfigMap", "prod-nats")["data"]["nats.conf"]
     server = pod_spec(child(asked, "StatefulSet", "prod-nats"))["containers"][0]
     assert 'http_base_path: "/0a1b"' in conf
@@ -310,7 +311,7 @@ def test_servers_of_a_cluster_show_each_other_who_they_are(replicas: int, is_clu
 def test_a_node_reads_only_where_a_power_cut_could_lose_lines(interval: str, looks: bool) -> None:
     """Then a shipper must see whether its last message is still there, to send it again."""
     pipeline = resource({"nats": {"managed": {"syncInterval": interval}}})
-    allowed = permissions(pipeline, nats_auth.SHIPPER)["publish"]["allow"]
+    allowed = permissions(pipeline, credentials.SHIPPER)["publish"]["allow"]
 
     assert any("DIRECT.GET" in subject for subject in allowed) is looks
     lines = [subject for subject in allowed if "ask" not in subject]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from child_manifests import SETTINGS, child, children, pod_spec, pod_templates, resource
-from logpipeline_operator.children import ChildSettings, NoImage, build
+from child_manifests import child, children, pod_spec, pod_templates, resource
+from child_manifests import settings as child_settings
+from logpipeline_operator.children import NoImage, build
 from logpipeline_operator.children.pods import CONFIG_HASH_ANNOTATION
 from restricted_pods import restricted_faults
 
@@ -128,7 +128,7 @@ def test_labels_and_variables_that_are_ours_stay_ours(component: str) -> None:
 
 def test_the_operator_s_settings_hold_where_the_resource_says_nothing() -> None:
     """Its images, its pull policy and its pull secrets."""
-    settings = replace(SETTINGS, image_pull_policy="Never", image_pull_secrets=("one", "two"))
+    settings = child_settings(image_pull_policy="Never", image_pull_secrets=("one", "two"))
 
     for template in pod_templates(build(resource({}), settings)).values():
         assert template["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
@@ -138,7 +138,7 @@ def test_the_operator_s_settings_hold_where_the_resource_says_nothing() -> None:
 def test_without_an_image_it_says_where_to_name_one() -> None:
     """Instead of pods that can never start."""
     with pytest.raises(NoImage, match=r"spec\.nats\.managed\.image.*LOGPIPELINE_IMAGE_NATS"):
-        build(resource({}), ChildSettings(image_collector="c", image_shipper="s"))
+        build(resource({}), child_settings(image_nats=""))
 
 
 @pytest.mark.parametrize(

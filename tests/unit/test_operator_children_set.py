@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from child_manifests import SETTINGS, UID, child, children, resource, workloads
+from child_manifests import settings as child_settings
 from logpipeline.spec.model import NAME_CHARS_MAX
 from logpipeline_operator.children import (
     Manifest,
@@ -41,8 +41,8 @@ CHOSEN_PODS: dict[str, Any] = {
         "podNamespaceSelector": {"matchLabels": {"team": "blue"}},
     }
 }
-SETTINGS_OWN = replace(SETTINGS, shipper_role="Role/readers")
-SETTINGS_ALL = replace(SETTINGS, shipper_cluster_role="readers", has_pod_monitors=True)
+SETTINGS_OWN = child_settings(shipper_role="Role/readers")
+SETTINGS_ALL = child_settings(shipper_cluster_role="readers", has_pod_monitors=True)
 
 DNS_NAMES = st.from_regex(rf"\A[a-z]([-a-z0-9]{{0,{NAME_CHARS_MAX - 2}}}[a-z0-9])?\Z")
 SPECS = st.fixed_dictionaries(
@@ -262,7 +262,7 @@ def test_a_binding_of_own_pods_lies_with_them() -> None:
 
 def test_shippers_are_told_which_namespaces_labels_select() -> None:
     """In a file that is read again: another namespace restarts no shipper."""
-    more = replace(SETTINGS_OWN, pod_namespaces=("bank", "shop"))
+    more = child_settings(shipper_role="Role/readers", pod_namespaces=("bank", "shop"))
     few, many = (children(CHOSEN_PODS, each) for each in (SETTINGS_OWN, more))
 
     told = [child(each, "ConfigMap", "prod-shipper")["data"] for each in (few, many)]
@@ -322,7 +322,7 @@ def test_every_kind_is_known_to_who_looks_for_children() -> None:
     made = children(EVERYTHING, SETTINGS_ALL)
 
     assert {(m["apiVersion"], m["kind"]) for m in made} == {
-        (kind.api_version, kind.kind) for kind in kinds(SETTINGS_ALL)
+        (kind.group_version, kind.name) for kind in kinds(SETTINGS_ALL)
     }
     assert made == sorted(made, key=order)
-    assert "PodMonitor" not in {kind.kind for kind in kinds(SETTINGS)}
+    assert "PodMonitor" not in {kind.name for kind in kinds(SETTINGS)}

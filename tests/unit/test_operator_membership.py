@@ -12,7 +12,8 @@ from child_manifests import resource
 from logpipeline.lag import PartitionState
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator import membership
-from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
+from logpipeline_operator.children.model import ManagedServer
+from logpipeline_operator.children.nats_server import USERS_ANNOTATION
 from logpipeline_operator.children.nats_tls import MARK_ANNOTATION
 from logpipeline_operator.membership import CollectorPod
 
@@ -89,7 +90,7 @@ def test_a_pod_of_a_broken_revision_is_freed() -> None:
     at_work = _api_pod("prod-collector-1", revision="old", waiting=False)
     newest = _api_pod("prod-collector-2", revision="new", waiting=True)
 
-    found = membership.pods_in_the_way(_stateful_set(), [broken, at_work, newest], now=0.0)
+    found = membership.stuck_pods(_stateful_set(), [broken, at_work, newest], now=0.0)
 
     assert [pod["metadata"]["name"] for pod in found] == ["prod-collector-0"]
 
@@ -98,7 +99,7 @@ def test_no_pod_is_freed_before_the_new_revision_is_known() -> None:
     """A status of an older generation names the broken revision as the newest one."""
     broken = _api_pod("prod-collector-0", revision="old", waiting=True)
 
-    assert membership.pods_in_the_way(_stateful_set(observed=1), [broken], now=0.0) == []
+    assert membership.stuck_pods(_stateful_set(observed=1), [broken], now=0.0) == []
 
 
 def test_a_pod_that_runs_and_does_not_get_ready_is_freed_in_the_end() -> None:
@@ -108,8 +109,8 @@ def test_a_pod_that_runs_and_does_not_get_ready_is_freed_in_the_end() -> None:
         {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:00:00Z"}
     ]
 
-    early = membership.pods_in_the_way(_stateful_set(), [pod], now=membership.STUCK_S - 1)
-    late = membership.pods_in_the_way(_stateful_set(), [pod], now=membership.STUCK_S + 1)
+    early = membership.stuck_pods(_stateful_set(), [pod], now=membership.STUCK_S - 1)
+    late = membership.stuck_pods(_stateful_set(), [pod], now=membership.STUCK_S + 1)
 
     assert (early, late) == ([], [pod])
 
@@ -195,8 +196,8 @@ def test_servers_that_know_other_users_go_at_once(
     collector = {"metadata": {**metadata, "labels": {COMPONENT_LABEL: "collector"}}}
     pipeline = resource({"nats": {"managed": {"replicas": replicas}}})
 
-    found = membership.servers_apart(
-        [server, ending, collector], pipeline, users="new", certificate=""
+    found = membership.isolated_servers(
+        [server, ending, collector], pipeline, ManagedServer(users="new")
     )
     assert found == ([server] if goes else [])
 
@@ -224,5 +225,7 @@ def test_servers_that_would_not_join_the_next_one_go_at_once(
     server = {"metadata": {"labels": {COMPONENT_LABEL: "nats"}, "annotations": annotations}}
     pipeline = resource({"nats": {"managed": {"replicas": replicas}}})
 
-    found = membership.servers_apart([server], pipeline, users="u", certificate=now)
+    found = membership.isolated_servers(
+        [server], pipeline, ManagedServer(users="u", certificate=now)
+    )
     assert found == ([server] if goes else [])

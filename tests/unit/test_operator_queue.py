@@ -110,7 +110,7 @@ async def test_a_look_that_never_ends_is_given_up_and_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a limit it would block its pipeline, and one of the workers, for ever."""
-    monkeypatch.setattr(subject, "LOOK_S_MAX", 0.01)
+    monkeypatch.setattr(subject, "RECONCILE_S_MAX", 0.01)
     queue, looks = _queue(), 0
 
     async def look(key: Key) -> None:

@@ -84,7 +84,7 @@ STREAM_CASES = {
     "unknown": (
         outcome(Kind.CREATE, Result.UNKNOWN, detail="no answer"),
         Reason.STREAMS_PENDING,
-        "not as wanted yet",
+        "not as the resource asks yet",
     ),
 }
 
@@ -118,7 +118,7 @@ FACT_CASES: dict[str, tuple[dict[str, Any], Reason, str]] = {
     "rolling": (
         {"collectors": Workload(wanted=2, present=2, ready=2, updated=1)},
         Reason.COLLECTORS_UPDATING,
-        "1 of 2 collectors run what is wanted now",
+        "1 of 2 collectors run the current configuration",
     ),
     "scaling down": (
         {"collectors": Workload(wanted=2, present=4, ready=4, updated=4)},
@@ -176,7 +176,7 @@ FACT_CASES: dict[str, tuple[dict[str, Any], Reason, str]] = {
     "pending in read-only": (
         {"mode": Mode.READ_ONLY, "pending": ("apply StatefulSet prod-collector",)},
         Reason.READ_ONLY,
-        "these changes wait: apply StatefulSet prod-collector. Start the operator without",
+        "these changes wait: apply StatefulSet prod-collector. To let the operator change",
     ),
     "pending stream": (
         {
@@ -225,7 +225,7 @@ def test_the_root_cause_wins() -> None:
     unreachable = errors_of.of_nats(ConnectFailed("cannot connect to NATS at x: no server there"))
     unbound = Finding(reason=Reason.CLAIM_UNBOUND, part=Part.NATS, what="prod-nats-0: no class")
     down = Workload(wanted=1, present=1)
-    facts = working(findings=(unreachable, unbound), nats=down, jetstream=None)
+    facts = working(findings=[unreachable, unbound], nats=down, jetstream=None)
 
     status = status_of(facts, None, NOW)
     assert condition(status)[1] == "ClaimUnbound"
@@ -327,7 +327,7 @@ def test_warnings_of_the_plan_stand_with_the_streams() -> None:
 def test_what_passes_by_itself_is_not_settled() -> None:
     """The next look comes soon while something is under way, and later when a human must act."""
     starting = working(collectors=Workload(wanted=2, present=2, updated=2))
-    wrong = working(findings=(errors_of.of_secret("the Secret x does not exist"),))
+    wrong = working(findings=[errors_of.of_secret("the Secret x does not exist")])
 
     assert is_settled(status_of(working(), None, NOW))
     assert is_settled(status_of(wrong, None, NOW))

@@ -33,14 +33,14 @@ def leading_to(*names: str, service: str = "prod-nats", **conditions: bool) -> A
 @pytest.mark.parametrize(
     ("slices", "what"),
     [
-        ([], "leads to no pod"),
-        ([leading_to()], "leads to no pod"),
-        ([{**leading_to(), "endpoints": None}], "leads to no pod"),
-        ([leading_to("a", "b", service="prod-nats-headless")], "leads to no pod"),
-        ([leading_to("a", "b", ready=False)], "leads to no pod"),
+        ([], "has no endpoint"),
+        ([leading_to()], "has no endpoint"),
+        ([{**leading_to(), "endpoints": None}], "has no endpoint"),
+        ([leading_to("a", "b", service="prod-nats-headless")], "has no endpoint"),
+        ([leading_to("a", "b", ready=False)], "has no endpoint"),
         # Pods of the same names that are gone.
-        ([leading_to("aa", "bb")], "leads to no pod"),
-        ([leading_to("b", ready=True)], "does not lead to a"),
+        ([leading_to("aa", "bb")], "has no endpoint"),
+        ([leading_to("b", ready=True)], "has no endpoint for a"),
         ([leading_to("b"), leading_to("a", ready=True)], ""),
         ([leading_to("a", "b", "c")], ""),
     ],
@@ -59,7 +59,7 @@ def test_a_pod_that_ends_is_missed_where_it_is_the_last_one() -> None:
 
     (found,) = endpoint_problems([SERVICE], [leading_to("a", ready=False)], [ending])
 
-    assert found.what == "Service prod-nats leads to no pod"
+    assert found.what == "Service prod-nats has no endpoint"
     assert not endpoint_problems([SERVICE], [leading_to("b")], [ending, pod("b")])
 
 

@@ -14,6 +14,7 @@ from logpipeline.nats.connection import (
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline_operator.children.model import Component, NoImage
+from logpipeline_operator.cluster.client import ClusterError
 from logpipeline_operator.status import Part, Reason
 from logpipeline_operator.status import errors as errors_of
 
@@ -32,7 +33,7 @@ NATS_CASES = [
     (ConnectFailed(AT + "nats: secure connection not available"), Reason.NATS_TLS_FAILED),
     (JetStreamOff("the nats-server has no JetStream: enable it"), Reason.JETSTREAM_DISABLED),
     (OutcomeUnknown("no answer on $JS.API.INFO in 5 s"), Reason.NATS_SILENT),
-    (NoResponders("nobody answers on x"), Reason.NATS_SILENT),
+    (NoResponders("nothing answers on x"), Reason.NATS_SILENT),
     (NotSent("not connected to NATS"), Reason.NATS_UNREACHABLE),
     (TooLarge(2, 1), Reason.PAYLOAD_TOO_SMALL),
     (ApiError("INFO", 503, 10008, "temporarily unavailable"), Reason.NATS_SILENT),
@@ -101,7 +102,7 @@ KUBERNETES_CASES = [
 def test_refusals_of_kubernetes(status: int, word: str, message: str, reason: Reason) -> None:
     """Each refusal of the API server names the child, what it said, and what to do."""
     child = "StatefulSet prod-collector"
-    found = errors_of.of_kubernetes(child, status=status, reason=word, message=message)
+    found = errors_of.of_kubernetes(child, ClusterError(status, word, message))
 
     assert (found.reason, found.part) == (reason, Part.COLLECTORS)
     assert found.message.startswith(f"{child}: Kubernetes says: {message or word}")

@@ -12,6 +12,7 @@ from logpipeline_operator.status import (
     Event,
     Facts,
     Mode,
+    News,
     Workload,
     events_of,
     news_of,
@@ -22,7 +23,7 @@ from status_facts import NOW, any_facts, jetstream, later, working
 
 AWAY = working(
     jetstream=None,
-    findings=(errors_of.of_nats(ConnectFailed("cannot connect to NATS at x: no server")),),
+    findings=[errors_of.of_nats(ConnectFailed("cannot connect to NATS at x: no server"))],
 )
 
 
@@ -58,7 +59,7 @@ def test_one_cause_is_one_event() -> None:
 
 def test_what_a_user_asked_for_is_no_warning() -> None:
     """A pause is told, and warned of by nobody."""
-    paused = working(mode=Mode.PAUSED, pending=("apply ConfigMap prod-collector",))
+    paused = working(mode=Mode.PAUSED, pending=["apply ConfigMap prod-collector"])
 
     assert told(working(), paused) == [("Normal", "Paused")]
     assert ("Normal", "Active") in told(paused, working())
@@ -66,7 +67,7 @@ def test_what_a_user_asked_for_is_no_warning() -> None:
 
 def test_another_reason_is_another_event() -> None:
     """Not ready any more for this, but for that: users want to know."""
-    refused = replace(AWAY, findings=(errors_of.of_secret("the Secret x does not exist"),))
+    refused = replace(AWAY, findings=[errors_of.of_secret("the Secret x does not exist")])
 
     assert told(AWAY, refused) == [("Warning", "SecretMissing")]
 
@@ -80,20 +81,20 @@ def test_a_long_lag_of_words_is_no_event() -> None:
 
 def test_drift_is_told_when_it_is_put_right() -> None:
     """Who changes a child by hand hears that it does not last, and what to do instead."""
-    (event,) = news_of(working(drifted=("StatefulSet prod-collector (spec.replicas)",)))
+    (event,) = news_of(working(news=News(drifted=["StatefulSet prod-collector (spec.replicas)"])))
 
     assert event == Event(
         "Normal",
         "DriftCorrected",
-        "Put right what others changed: StatefulSet prod-collector (spec.replicas). "
-        "Change the LogPipeline instead, or pause it before.",
+        "Corrected changes of other managers: StatefulSet prod-collector (spec.replicas). "
+        "Change the LogPipeline instead, or pause it first.",
     )
     assert news_of(working()) == []
 
 
 def test_refused_logins_are_named_with_what_to_do() -> None:
     """Who comes with what opens nothing is told of as a warning."""
-    (event,) = news_of(working(refused_logins="2 without a token (last from 10.0.0.7)"))
+    (event,) = news_of(working(news=News(refused_logins="2 without a token (last from 10.0.0.7)")))
 
     assert (event.type, event.reason) == ("Warning", "LoginsRefused")
     assert event.message.startswith(

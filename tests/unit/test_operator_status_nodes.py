@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from logpipeline.behind import Behind
-from logpipeline_operator.status import Facts, Reason, Workload, former, status_of
+from logpipeline.backlog import ShipperBacklog
+from logpipeline_operator.status import Facts, Reason, Workload, previous_status, status_of
 from status_facts import NOW, condition, jetstream, working
 
-LATE = Behind("prod-shipper-x", "", {"node-7": (10**9, 900.0), "node-3": (5, 301.0)})
+LATE = ShipperBacklog("prod-shipper-x", "", {"node-7": (10**9, 900.0), "node-3": (5, 301.0)})
 
 
 def test_nodes_that_are_behind_are_counted_and_named() -> None:
@@ -16,7 +16,7 @@ def test_nodes_that_are_behind_are_counted_and_named() -> None:
     status = status_of(working(jetstream=jetstream(behind=(LATE,))), None, NOW)
 
     assert condition(status)[:2] == ("False", "NodesBehind")
-    assert "node-3, node-7" in former.condition(status, "Ready")["message"]
+    assert "node-3, node-7" in previous_status.condition(status, "Ready")["message"]
     assert status["shippers"]["behind"] == 2
     assert status["shippers"]["behindNodes"] == "node-3, node-7"
 
@@ -27,23 +27,30 @@ def test_nodes_that_do_not_ship_are_named() -> None:
     status = status_of(working(shippers=shippers), None, NOW)
 
     assert condition(status)[:2] == ("False", "ShippersNotReady")
-    assert "2 of 3 shippers ready, not on node-2" in former.condition(status, "Ready")["message"]
+    assert (
+        "2 of 3 shippers ready, not on node-2"
+        in previous_status.condition(status, "Ready")["message"]
+    )
     assert status["shippers"]["notReadyNodes"] == "node-2"
 
 
 def test_trouble_of_a_shipper_is_said_in_its_words() -> None:
     """Of several that have the same, once."""
-    told = tuple(Behind(f"prod-shipper-{name}", "positions: disk full", {}) for name in "ab")
+    told = tuple(
+        ShipperBacklog(f"prod-shipper-{name}", "positions: disk full", {}) for name in "ab"
+    )
     status = status_of(working(jetstream=jetstream(behind=told)), None, NOW)
 
-    message = former.condition(status, "Ready")["message"]
+    message = previous_status.condition(status, "Ready")["message"]
     assert condition(status)[:2] == ("False", "ShipperTrouble")
     assert message == "prod-shipper-a, prod-shipper-b: positions: disk full."
 
 
 def test_message_does_not_change_with_each_byte() -> None:
     """The same nodes, further behind, are no write."""
-    further = Behind("prod-shipper-x", "", {"node-7": (10**12, 1900.0), "node-3": (6, 400.0)})
+    further = ShipperBacklog(
+        "prod-shipper-x", "", {"node-7": (10**12, 1900.0), "node-3": (6, 400.0)}
+    )
     first = status_of(working(jetstream=jetstream(behind=(LATE,))), None, NOW)
 
     assert status_of(working(jetstream=jetstream(behind=(further,))), first, NOW) == first
@@ -64,7 +71,7 @@ def test_tools_for_kstatus_see_what_is_under_way(
     """Never both at once, and neither of a pipeline that works."""
     status = status_of(facts, None, NOW)
     kinds = ("Ready", "Reconciling", "Stalled")
-    found = [former.condition(status, kind) for kind in kinds]
+    found = [previous_status.condition(status, kind) for kind in kinds]
 
     assert tuple(each["status"] for each in found) == states
     assert len({each["reason"] for each in found}) == 1

@@ -96,7 +96,7 @@ def test_a_table_that_holds_trimming_back_is_told_before_it_is_overtaken() -> No
 
     assert (kind, reason) == ("False", "TableHoldsBack")
     assert f"the table holds trimming back: {STREAM} fill above 50 %" in message
-    assert "above 80 % these lines are deleted unread, and the files go on" in message
+    assert "above 80 % these lines are deleted before the table reads them" in message
 
 
 def test_a_table_that_was_overtaken_misses_lines_until_it_goes_on() -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from logpipeline_operator.status import Reason
 from logpipeline_operator.status.facts import Finding, Part
-from logpipeline_operator.status.reasons import reason_of
-from logpipeline_operator.status.reference import markdown
+from logpipeline_operator.status.reasons import markdown, reason_of
 from logpipeline_operator.status.text import bounded, clean, counted, listed, numbered
 
 EVENTS_ALONE = (Reason.DRIFT_CORRECTED, Reason.LOGINS_REFUSED)

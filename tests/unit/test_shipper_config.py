@@ -7,8 +7,8 @@ from pathlib import Path
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import parse
 from logpipeline_shipper.config import BatchOptions, ShipperConfig, from_pipeline
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 
 AUDIT = {"include": ["/srv/audit.log"], "ack": "none"}
 

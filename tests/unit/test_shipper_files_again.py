@@ -82,7 +82,7 @@ def test_a_file_is_not_gone_because_nobody_looked_for_long(tmp_path: Path) -> No
     sent = Sent(tmp_path, is_rotated=True)
     sent.rotated.rename(tmp_path / "in-between")
     sent.folder.look()
-    sent.folder.folders_sight.until_s = sent.folder.now_s
+    sent.folder.scan_watermark.until_s = sent.folder.now_s
     sent.folder.now_s += 100 * GRACE_S
     assert sent.is_missed()
     (tmp_path / "in-between").rename(tmp_path / "app.log.2")

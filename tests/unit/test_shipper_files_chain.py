@@ -253,7 +253,7 @@ def test_nothing_is_told_as_vanished_because_nobody_looked_for_long(tmp_path: Pa
     folder.live.write_bytes(b"now\n")
     again = Folder(tmp_path, saved=saved)
     again.look()
-    again.folders_sight.until_s = again.now_s
+    again.scan_watermark.until_s = again.now_s
     again.now_s += 1000
     before = again.read_on()
     (tmp_path / "in-between").rename(tmp_path / "app.log.1")

@@ -13,9 +13,9 @@ import pytest
 
 from log_chain import HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline.checksum import NOTHING
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import open_reader
 from logpipeline_shipper.files.reader import Part, Reader, Recent
-from logpipeline_shipper.files.sources import ChainFile
 from logpipeline_shipper.files.tail import Tail
 
 # More files than are opened to tell what a copy is.
@@ -32,7 +32,7 @@ def pack_in_place(path: Path) -> None:
 
 
 class CutDuringLook:
-    """Lends files to recognition, and has *cut* done before the one with the number *at*."""
+    """Lends files to the matcher, and has *cut* done before the one with the number *at*."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, cut: Callable[[], None]) -> None:
         self._at, self._cut = at, cut

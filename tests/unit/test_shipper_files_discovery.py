@@ -15,7 +15,7 @@ import pytest
 from log_chain import Folder, joined
 from logpipeline_shipper.files.directory_scan import roots_of
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
 from waiting import eventually
 
 NEVER_S = 3600.0

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from log_chain import HEADER, Folder, append, joined, pack
 from logpipeline.codecs import CODECS
-from logpipeline_shipper.files.reader import INPUT_BYTES, PackedReader
+from logpipeline_shipper.files.file_identity import Resemblance
+from logpipeline_shipper.files.reader import INPUT_BYTES, PackedReader, PlainReader
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, 1),
@@ -86,3 +88,28 @@ def test_a_long_packed_file_is_unpacked_from_many_inputs(tmp_path: Path, ending:
     with reading(tmp_path, ending, PACK[ending](noise)) as reader:
         assert reader.read(0, len(noise) + 1) == noise
         assert reader.broken == ""
+
+
+def test_a_packed_file_that_a_thread_may_be_reading_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of an unknown file is searched elsewhere; its reader has a state for one thread."""
+    folder = Folder(tmp_path / "logs")
+    pack(folder.live.with_name("app.log.1.gz"), HEADER + b"1\n")
+    append(folder.live, HEADER + b"2\n")
+    folder.look()
+    folder.chain.hold(folder.now_s)
+    other = tmp_path / "other"
+    other.write_bytes(b"something else\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(PackedReader, "read", _read_by_two)
+        content = PlainReader(os.open(other, os.O_RDONLY))
+        found = folder.chain.resemblance(content)
+        content.close()
+
+    assert found is Resemblance.NONE
+    assert joined(folder.drain()) == HEADER + b"1\n" + HEADER + b"2\n"
+
+
+def _read_by_two(reader: PackedReader, offset: int, size: int) -> bytes:
+    raise AssertionError("two threads would read one packed file through one reader")

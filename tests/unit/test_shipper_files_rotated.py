@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joined, pack
-from logpipeline_shipper import adoption
-from logpipeline_shipper.adoption import HELD_GROWING_S, HELD_S
+from logpipeline_shipper import file_owners
+from logpipeline_shipper.file_owners import HELD_GROWING_S, HELD_S
 from logpipeline_shipper.files.chunk import Chunk
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Unreadable, open_reader
 from logpipeline_shipper.files.reader import Reader
-from logpipeline_shipper.files.sources import ChainFile
 
 
 def write_and_read_most(folder: Folder) -> tuple[bytes, list[Chunk]]:
@@ -60,21 +60,21 @@ def test_a_log_that_was_cut_is_not_taken_for_what_was_sent_before_a_kill(tmp_pat
     birth = folder.chain.birth(chunk.generation)
     known = Generation.restore(birth[:4] + Generation(chunk.generation).saved()[4:5] + birth[5:])
     known.was_sent(chunk.end, chunk.checksums.after)
-    assert is_in(folder, known)
+    assert is_file_of(folder, known)
 
     os.truncate(folder.live, 0)
     append(folder.live, HEADER + b"2\n3\n")
     known.is_verified = False
 
-    assert not is_in(folder, known)
+    assert not is_file_of(folder, known)
 
 
-def is_in(folder: Folder, known: Generation) -> bool:
+def is_file_of(folder: Folder, known: Generation) -> bool:
     """Return whether the log is the file of *known*."""
     (listing,) = folder.discovery.scan()
     content = open_reader(listing.files[-1], follow_link=False)
     try:
-        return known.is_in(content)
+        return known.verify(content)
     finally:
         content.close()
 
@@ -360,7 +360,7 @@ def test_a_growing_file_that_cannot_be_read_is_soon_a_log_of_its_own(
     def refuse(file: ChainFile, *, follow_link: bool) -> Reader:
         raise Unreadable("EACCES")
 
-    monkeypatch.setattr(adoption, "open_reader", refuse)
+    monkeypatch.setattr(file_owners, "open_reader", refuse)
     owners = []
     for _ in range(4):
         append(secret, b"a line\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from logpipeline_shipper.files.directory_scan import TextCheck, chain_files
-from logpipeline_shipper.files.sources import ChainFile
+from logpipeline_shipper.files.listing import ChainFile
 
 WTMP = (b"\2\0\0\0" + bytes(28) + b"root" + bytes(348)) * 100
 

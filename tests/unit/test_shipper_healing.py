@@ -6,7 +6,8 @@ from logpipeline.nats.jetstream import PubAck, StoredMessage
 from logpipeline.wire import Batch
 from logpipeline_shipper.account import Gap
 from logpipeline_shipper.checkpoint import Key, LastAck
-from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.message import Message
+from logpipeline_shipper.reconnect import LastAcks
 from logpipeline_shipper.resend import (
     EMPTY_SUBJECT_IS_LOSS_S,
     TRIES_MAX,
@@ -16,7 +17,6 @@ from logpipeline_shipper.resend import (
     Tries,
     is_lost,
 )
-from logpipeline_shipper.watch import Acks
 
 LAST = LastAck("LOGS_0", 1000, "id-1000", 50.0)
 KEY = Key("node-a", "/var/log/app.log")
@@ -76,19 +76,19 @@ def test_only_a_rise_of_the_count_is_a_rollback() -> None:
     assert not rollbacks.rose("spare", 3, 5)
 
 
-def parcel(identifier: str) -> Parcel:
+def message(identifier: str) -> Message:
     batch = Batch(source="s", generation="g", start=0, end=1, lines=1, format="plain")
-    return Parcel("logs.p0.node-a", batch, identifier, b"")
+    return Message("logs.p0.node-a", batch, identifier, b"")
 
 
 def test_a_sequence_that_goes_back_is_noticed_once() -> None:
     """Later acknowledgements of publishes from before are no further roll-back."""
     noticed: list[str] = []
-    acks = Acks({"logs.p0.node-a": LAST}, noticed.append)
+    acks = LastAcks({"logs.p0.node-a": LAST}, noticed.append)
 
     before = acks.floor("logs.p0.node-a")
-    acks.note(parcel("a"), PubAck("LOGS_0", 501, duplicate=False), before)
-    acks.note(parcel("b"), PubAck("LOGS_0", 502, duplicate=False), before)
+    acks.note(message("a"), PubAck("LOGS_0", 501, duplicate=False), before)
+    acks.note(message("b"), PubAck("LOGS_0", 502, duplicate=False), before)
 
     assert noticed == ["LOGS_0"]
     assert acks.floor("logs.p0.node-a") == 502
@@ -97,11 +97,11 @@ def test_a_sequence_that_goes_back_is_noticed_once() -> None:
 def test_an_acknowledgement_overtaken_by_another_is_no_rollback() -> None:
     """Many sources are in flight on one stream, and their answers cross."""
     noticed: list[str] = []
-    acks = Acks({"logs.p0.node-a": LAST}, noticed.append)
+    acks = LastAcks({"logs.p0.node-a": LAST}, noticed.append)
 
     before = acks.floor("logs.p0.node-a")
-    acks.note(parcel("b"), PubAck("LOGS_0", 1002, duplicate=False), before)
-    acks.note(parcel("a"), PubAck("LOGS_0", 1001, duplicate=False), before)
+    acks.note(message("b"), PubAck("LOGS_0", 1002, duplicate=False), before)
+    acks.note(message("a"), PubAck("LOGS_0", 1001, duplicate=False), before)
 
     assert noticed == []
     assert acks.last["logs.p0.node-a"].sequence == 1002
@@ -110,9 +110,9 @@ def test_an_acknowledgement_overtaken_by_another_is_no_rollback() -> None:
 def test_a_duplicate_says_nothing_about_sequences() -> None:
     """It carries the number of the first message with that id."""
     noticed: list[str] = []
-    acks = Acks({"logs.p0.node-a": LAST}, noticed.append)
+    acks = LastAcks({"logs.p0.node-a": LAST}, noticed.append)
 
-    acks.note(parcel("a"), PubAck("LOGS_0", 7, duplicate=True), acks.floor("logs.p0.node-a"))
+    acks.note(message("a"), PubAck("LOGS_0", 7, duplicate=True), acks.floor("logs.p0.node-a"))
 
     assert noticed == []
     assert acks.last["logs.p0.node-a"] == LAST

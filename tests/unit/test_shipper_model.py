@@ -21,8 +21,8 @@ from logpipeline.checksum import Checksum
 from logpipeline_shipper.files.chain import Chain, Chunk
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
 from logpipeline_shipper.files.open_file import DescriptorBudget
-from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
 
 GRACE_S = 2.0
 

@@ -8,17 +8,17 @@ import pytest
 
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline.spec.streams import Acknowledge
+from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.files.source_filter import (
     Container,
-    Gate,
     Metadata,
     Rules,
-    Take,
+    Ship,
+    SourceFilter,
     decide,
     decide_by_path,
 )
-from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
-from logpipeline_shipper.kubernetes.directory import Directory
+from logpipeline_shipper.kubernetes.pods import PodCache
 
 WEB = Container(namespace="shop", pod="web-1", uid="u1", name="app")
 AUDIT = Match(select=PodSelector(labels={"tier": "audit"}), ack="each")
@@ -46,7 +46,7 @@ def test_the_nearest_word_wins(
     """The pod's annotation, then the first entry that fits, then the pipeline."""
     decision = decide(WEB, Metadata(labels=labels, ack=annotation), Rules(matches=matches))
 
-    assert decision == Take(ack=ack)
+    assert decision == Ship(ack=ack)
 
 
 @pytest.mark.parametrize(
@@ -58,28 +58,28 @@ def test_an_unknown_word_never_makes_lines_less_safe(
     """It is left aside and named; what no entry makes safer is acknowledged in batches."""
     metadata = Metadata(labels={"tier": "audit"}, ack="eahc")
 
-    assert decide(WEB, metadata, Rules(matches=matches)) == Take(ack=taken, refused="eahc")
+    assert decide(WEB, metadata, Rules(matches=matches)) == Ship(ack=taken, refused="eahc")
 
 
 def test_a_pod_that_stays_unknown_is_shipped_as_the_strictest_entry_says() -> None:
     """An audit log is one also while the API server is away."""
-    assert decide_by_path(WEB, Rules(matches=(AUDIT, NOISE))) == Take(ack="each")
-    assert decide_by_path(WEB, Rules(matches=(NOISE,), ack="each")) == Take(ack="none")
+    assert decide_by_path(WEB, Rules(matches=(AUDIT, NOISE))) == Ship(ack="each")
+    assert decide_by_path(WEB, Rules(matches=(NOISE,), ack="each")) == Ship(ack="none")
 
 
 class Told:
     """What a gate let through."""
 
-    def __init__(self, *files: HostSources, directory: Directory | None = None) -> None:
-        self.taken: list[Take] = []
-        self.gate = Gate(
-            Rules(), directory, files=files, on_take=self._take, on_leave=lambda id: None,
+    def __init__(self, *files: HostSources, pod_cache: PodCache | None = None) -> None:
+        self.taken: list[Ship] = []
+        self.source_filter = SourceFilter(
+            Rules(), pod_cache, files=files, on_ship=self._take, on_skip=lambda id: None,
             clock=lambda: 0.0,
         )  # fmt: skip
-        if directory is not None:
-            directory.listeners.pod = self.gate.changed
+        if pod_cache is not None:
+            pod_cache.listeners.pod = self.source_filter.changed
 
-    def _take(self, listing: Listing, how: Take) -> None:
+    def _take(self, listing: Listing, how: Ship) -> None:
         self.taken.append(how)
 
 
@@ -102,16 +102,16 @@ def test_the_first_entry_of_files_that_fits_decides() -> None:
         plain("/var/log/a.log"),
         plain("/srv/b.log", "/srv/b.log.1"),
     ):
-        told.gate.take(listing)
+        told.source_filter.update(listing)
 
     assert [how.ack for how in told.taken] == ["each", "batch", "batch", "none"]
 
 
 def test_an_annotation_that_changes_is_heeded_and_a_wrong_one_counted_once() -> None:
     """The source goes on in the new mode, without being listed again."""
-    directory = Directory()
-    directory.do_without_namespaces()
-    told = Told(directory=directory)
+    pod_cache = PodCache()
+    pod_cache.do_without_namespaces()
+    told = Told(pod_cache=pod_cache)
     id = SourceId(
         host="n", source="shop/web-1/u1/app/0", format="cri", namespace="shop", pod="web-1",
         container="app",
@@ -119,12 +119,12 @@ def test_an_annotation_that_changes_is_heeded_and_a_wrong_one_counted_once() -> 
 
     def annotate(ack: object) -> None:
         metadata = {"uid": "u1", "annotations": {"logpipeline.dev/ack": ack}}
-        directory.put_pod({"metadata": metadata})
+        pod_cache.put_pod({"metadata": metadata})
 
     annotate("each")
-    told.gate.take(Listing(id, plain("/0.log").files))
+    told.source_filter.update(Listing(id, plain("/0.log").files))
     for word in ("none", "nOne", "nOne", 7, "batch"):
         annotate(word)
 
     assert [how.ack for how in told.taken] == ["each", "none", "batch", "batch", "batch"]
-    assert told.gate.refused_acks == 2
+    assert told.source_filter.refused_acks == 2

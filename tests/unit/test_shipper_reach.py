@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline_shipper.kubernetes.directory import NamespacesFile
+from logpipeline_shipper.kubernetes.pods import NamespacesFile
 
 
 @pytest.mark.parametrize("nonsense", ["", "{}", '["a", 1]', "shop", None])

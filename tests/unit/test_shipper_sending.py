@@ -11,7 +11,7 @@ from logpipeline import wire
 from logpipeline.nats.connection import OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream, PubAck
 from logpipeline_shipper import publish
-from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.message import Message
 from logpipeline_shipper.publish import Sender
 
 
@@ -35,12 +35,12 @@ class _Open:
         """Sending may always begin."""
 
 
-def parcel(*, unsure: bool) -> Parcel:
+def message(*, unsure: bool) -> Message:
     """A message of one line."""
     batch = wire.Batch(
         source="/a.log", generation="0" * 16, start=0, end=2, lines=1, format="plain", unsure=unsure
     )
-    return Parcel("logs.p0.web", batch, "id", b"x\n")
+    return Message("logs.p0.web", batch, "id", b"x\n")
 
 
 @pytest.mark.parametrize("unsure", [True, False])
@@ -55,7 +55,7 @@ async def test_a_message_without_an_answer_is_known_to_be_sent_again(
         on_ack=lambda *_: None, floor=lambda subject: 0,
     )  # fmt: skip
 
-    await sender.send(parcel(unsure=unsure), resend=unsure)
+    await sender.send(message(unsure=unsure), resend=unsure)
 
     said: list[tuple[Any, Any]] = [
         (headers.get("Log-Resend"), headers.get("Log-Unsure")) for headers in js.tries

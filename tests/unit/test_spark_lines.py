@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logpipeline_spark.lines import table as lines_table
-from logpipeline_spark.lines.opening import groups
+from logpipeline_spark.lines import arrow as lines_table
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.messages import groups
 from logpipeline_spark.lines.schema import FEW_VALUES, LINES, LINES_ENCODED
-from logpipeline_spark.lines.table import tables_of
 from spark_messages import HOST, ORIGIN, SUBJECT, TIME_NS, foreign, lines_of, message
 
 T = b"2026-11-21T10:00:00.123456789Z"

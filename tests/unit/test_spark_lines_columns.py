@@ -12,12 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.spec.table import RESERVED, LineField, LineSelector, ParseRule, TimeRule
-from logpipeline_spark.lines.columns import FIELDS, PARSED, Columns, encoded_schema_of, schema_of
-from logpipeline_spark.lines.fill import declared
-from logpipeline_spark.lines.instants import instants
-from logpipeline_spark.lines.opening import groups
-from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.lines.table import tables_of
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.fields import declared
+from logpipeline_spark.lines.messages import groups
+from logpipeline_spark.lines.schema import (
+    FIELDS,
+    LINES,
+    PARSED,
+    Columns,
+    encoded_schema_of,
+    schema_of,
+)
+from logpipeline_spark.lines.timestamps import instants
 from spark_messages import ORIGIN, message
 
 NEAR_US = 1_795_600_000_000_000  # 2026-11-25

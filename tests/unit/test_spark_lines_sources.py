@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.knowledge import NOTHING, Knowledge, decide
+from logpipeline.deduplication import NOTHING, SourceState, decide
 from logpipeline.wire import Previous
-from logpipeline_spark.lines.opening import Message, Run, Seen, groups, joined, seen_of
+from logpipeline_spark.lines.messages import Message, Run, Seen, groups, joined, seen_of
 from logpipeline_spark.lines.schema import Origin
 from spark_messages import HOST, ORIGIN, foreign, lines_of, message
 
@@ -121,7 +121,7 @@ def test_the_runs_lead_to_the_same_knowledge_as_the_messages(
     assert known(seen_in(messages, ORIGIN)) == known(each)
 
 
-def known(seen: Seen) -> Knowledge:
+def known(seen: Seen) -> SourceState:
     """Return what is known of the source when *seen* is put in the order of sequences."""
     knowledge = NOTHING
     for run in sorted((*seen.runs, *seen.marked), key=lambda run: run.first):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.rollup import counts as counts_module
-from logpipeline_spark.rollup.counts import (
+from logpipeline_spark.table import counts as counts_module
+from logpipeline_spark.table.counts import (
     CLOCK_AHEAD_MAX,
     LATE_MAX,
     MINUTES,
@@ -24,7 +24,7 @@ from logpipeline_spark.rollup.counts import (
     by_source,
     counted,
 )
-from logpipeline_spark.table.reading import fitted
+from logpipeline_spark.table.scan import fitted
 
 STORED = datetime.datetime(2026, 11, 21, 10, 30, 7, tzinfo=datetime.UTC)
 

@@ -24,7 +24,7 @@ def test_the_sentence_is_found_in_a_trace() -> None:
 def test_the_sentence_of_a_more_exact_kind_is_found_in_a_trace() -> None:
     """A storage, a lease and a manifest have kinds of their own; other errors of ours are bugs."""
     trace = TRACE.replace("logpipeline_spark.errors.Refused", _called(StorageFailed))
-    bug = TRACE.replace("logpipeline_spark.errors.Refused", "logpipeline_spark.table.names.BadName")
+    bug = TRACE.replace("logpipeline_spark.errors.Refused", "logpipeline_spark.table.files.BadName")
 
     assert sentence_of(RuntimeError(trace)) == "stream LOGS_0 does not exist; create it"
     assert sentence_of(RuntimeError(bug)).startswith("[PYTHON_DATA_SOURCE_ERROR]")

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from logpipeline.streamstate import StreamState, Verdict, judge
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.source.offsets import Position, check_streams, decode, encode, loss_sentence
 from logpipeline_spark.source.planning import Backlog, batch_ends, is_early, split
-from logpipeline_spark.source.positions import (
-    Position,
-    check_streams,
-    decode,
-    encode,
-    loss_sentence,
-)
 
 CREATED = "2026-11-21T10:00:00.123456789Z"
 STATE = StreamState(CREATED, first=10, last=1000, messages=991, bytes=99_100, last_time_ns=9)

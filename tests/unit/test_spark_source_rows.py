@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from logpipeline.wire import encode_headers
-from logpipeline_spark.lines.opening import Message
+from logpipeline_spark.lines.messages import Message
+from logpipeline_spark.source.datasource import batches
 from logpipeline_spark.source.options import parse
-from logpipeline_spark.source.rows import batches
 from raw_nats import Message as RawMessage
 from raw_nats import no_text
 from spark_messages import ORIGIN, SUBJECT, TIME_NS, batch_for

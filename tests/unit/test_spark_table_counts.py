@@ -5,23 +5,23 @@ lines go.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from logpipeline_spark.errors import Damaged
 from logpipeline_spark.formats.delta import _TYPES
-from logpipeline_spark.lines.columns import TYPES
-from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import LATE_MAX, MINUTES, SOURCES, added
+from logpipeline_spark.lines.schema import LINES, TYPES
 from logpipeline_spark.table import counts
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import LINES as LINES_AREA
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
-from logpipeline_spark.table.reading import files as files_of
-from logpipeline_spark.table.reading import tables
+from logpipeline_spark.table.compaction import Merge, Sizes
+from logpipeline_spark.table.counts import LATE_MAX, MINUTES, SOURCES, added
+from logpipeline_spark.table.files import LINES as LINES_AREA
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry
+from logpipeline_spark.table.scan import files as files_of
+from logpipeline_spark.table.scan import tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
 from logpipeline_spark.table.verify import verify
@@ -72,6 +72,18 @@ def test_counts_add_up_to_what_they_were(storage: LocalStorage, table: Upkeep) -
         assert pa.concat_tables(tables(storage, [entry], schema)).to_pylist() == expected
         assert counts.due([entry], OVER) == []
     assert verify(storage, logs(storage)).is_well
+
+
+def test_counts_outside_the_times_of_the_log_are_not_left_out(
+    storage: LocalStorage, table: Upkeep
+) -> None:
+    """Nothing is merged where the log says less of a file than it holds."""
+    first, *others = files(storage, area=ROLLUP_MINUTE)
+    short = replace(first, last_us=first.first_us - 3 * counts.WINDOW_US, first_us=0)
+    merge = Merge("rollup/minute/dt=2026-11-21", (replace(short, first_us=short.last_us), *others))
+
+    with pytest.raises(AssertionError, match="are committed"):
+        counts.write_summed(storage, merge, MINUTES, sizes=Sizes())
 
 
 def test_counts_of_a_day_are_written_a_few_times_only() -> None:

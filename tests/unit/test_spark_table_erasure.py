@@ -19,24 +19,21 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
-from logpipeline_spark.errors import Refused
+from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats import iceberg as iceberg_module
 from logpipeline_spark.formats.log import GRACE_HOURS, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import erasure as erasure_module
 from logpipeline_spark.table import storage as local_module
-from logpipeline_spark.table.compact import groups_of
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import Condition
+from logpipeline_spark.table.compaction import groups_of
+from logpipeline_spark.table.erasure import Condition, Erasure
+from logpipeline_spark.table.files import FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.state import WrongRange
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.upkeep import Limits
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import TableWriter
 from tables_erased import FORMATS, Lake, Row, mixed, rows_of
 from tables_made import BEGIN, LIFE, STREAM, kept, lines, table_files, upkeep
 
@@ -53,7 +50,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def table(lake: Lake) -> Table:
+def table(lake: Lake) -> TableWriter:
     """A table of two batches over three hours."""
     table = lake.open()
     lake.batch(table, 1, 40)
@@ -90,7 +87,7 @@ BY_NAME: dict[str, tuple[dict[str, Any], Callable[[Row], bool]]] = {
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_what_is_meant_goes_and_all_else_stays(lake: Lake, table: Table, name: str) -> None:
+def test_what_is_meant_goes_and_all_else_stays(lake: Lake, table: TableWriter, name: str) -> None:
     """For each reader of the format: every other row with all its columns, and lines without a name
     as well.
     """
@@ -106,7 +103,7 @@ def test_what_is_meant_goes_and_all_else_stays(lake: Lake, table: Table, name: s
     assert lake.problems == ()
 
 
-def test_an_erasure_is_one_version_that_a_batch_follows(lake: Lake, table: Table) -> None:
+def test_an_erasure_is_one_version_that_a_batch_follows(lake: Lake, table: TableWriter) -> None:
     """The writer goes on as if nothing had been, and its next start as well."""
     before = len(list(lake.new_logs()["lines"].history()))
 
@@ -121,7 +118,7 @@ def test_an_erasure_is_one_version_that_a_batch_follows(lake: Lake, table: Table
     assert lake.problems == ()
 
 
-def test_a_file_without_such_lines_is_not_touched(lake: Lake, table: Table) -> None:
+def test_a_file_without_such_lines_is_not_touched(lake: Lake, table: TableWriter) -> None:
     """Of the hours that are asked for alone files are written again; a file whose lines all go is
     replaced by none.
     """
@@ -139,7 +136,7 @@ def test_a_file_without_such_lines_is_not_touched(lake: Lake, table: Table) -> N
     assert lake.rows() == rows_of(1, 150)
 
 
-def test_new_files_are_found_by_time_and_can_be_merged(lake: Lake, table: Table) -> None:
+def test_new_files_are_found_by_time_and_can_be_merged(lake: Lake, table: TableWriter) -> None:
     """They lie in the folder of their hour, have plain types, and each group of rows is of one
     stream.
     """
@@ -187,7 +184,7 @@ def test_each_changed_bit_of_a_new_file_is_found(lake: Lake) -> None:
         assert any(replaced.by[0].path in problem for problem in lake.problems), at_byte
 
 
-def test_a_batch_that_is_repeated_brings_nothing_back(lake: Lake, table: Table) -> None:
+def test_a_batch_that_is_repeated_brings_nothing_back(lake: Lake, table: TableWriter) -> None:
     """Neither by the same writer, nor by one whose batch was committed behind its back: ranges and
     transactions say what is in the table, not files.
     """
@@ -210,7 +207,7 @@ def test_a_batch_that_is_repeated_brings_nothing_back(lake: Lake, table: Table) 
 
 
 def test_beside_a_batch_both_are_done(
-    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is committed while files are written again is in the table, and in nobody's way."""
     at(monkeypatch, "table.erasure-written", lambda: lake.batch(table, 151, 160))
@@ -223,7 +220,7 @@ def test_beside_a_batch_both_are_done(
 
 
 def test_a_merge_that_was_faster_is_waited_for(
-    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the lines are in other files, and go from these; what was written in vain is removed."""
     other = upkeep(lake.storage, lake.new_logs())
@@ -240,7 +237,7 @@ def test_a_merge_that_was_faster_is_waited_for(
 
 
 def test_a_merge_that_was_slower_brings_nothing_back(
-    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It read the lines before, and is not committed."""
     from logpipeline_spark.table import upkeep as upkeep_module
@@ -258,7 +255,7 @@ def test_a_merge_that_was_slower_brings_nothing_back(
 
 
 def test_who_is_always_overtaken_says_so_and_changes_nothing(
-    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After some attempts, in a sentence; retention may take all files meanwhile."""
     monkeypatch.setattr(erasure_module, "ATTEMPTS", 1)
@@ -362,7 +359,7 @@ def _killed_at(lake: Lake, monkeypatch: pytest.MonkeyPatch, number: int, *, has_
     return "".join(found)
 
 
-def test_done_again_it_finds_nothing_and_makes_no_version(lake: Lake, table: Table) -> None:
+def test_done_again_it_finds_nothing_and_makes_no_version(lake: Lake, table: TableWriter) -> None:
     """And it still says until when files of former versions hold such lines."""
     first = lake.erasure(host="web1").erase(NOW)
     second = lake.erasure(host="web1").erase(NOW)
@@ -375,7 +372,7 @@ def test_done_again_it_finds_nothing_and_makes_no_version(lake: Lake, table: Tab
     }
 
 
-def test_former_files_go_when_the_proof_says(lake: Lake, table: Table) -> None:
+def test_former_files_go_when_the_proof_says(lake: Lake, table: TableWriter) -> None:
     """Also those that a merge had replaced before; not a minute earlier, for readers need them."""
     # Files that are as old as those of a table at rest are needed until they were replaced.
     lake.age(hours=2 * GRACE_HOURS)
@@ -399,7 +396,7 @@ def test_former_files_go_when_the_proof_says(lake: Lake, table: Table) -> None:
     assert lake.rows() == rows_of(1, 150, without=is_web1)
 
 
-def test_without_grace_former_files_go_at_once(lake: Lake, table: Table) -> None:
+def test_without_grace_former_files_go_at_once(lake: Lake, table: TableWriter) -> None:
     """Those with such lines, and no others: neither those that other versions need, nor what a
     batch writes now.
     """
@@ -464,7 +461,7 @@ def bounds(lake: Lake) -> list[bytes]:
     return found
 
 
-def test_damage_is_told_and_nothing_is_erased(lake: Lake, table: Table) -> None:
+def test_damage_is_told_and_nothing_is_erased(lake: Lake, table: TableWriter) -> None:
     """A file that cannot be read may hold such lines: it is named."""
     entry = lake.new_logs()["lines"].files()[0]
     path = Path(lake.storage.url) / entry.path
@@ -481,8 +478,8 @@ def test_damage_is_told_and_nothing_is_erased(lake: Lake, table: Table) -> None:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({}, "Nothing says whose lines"),
-        ({"since": BEGIN}, "Nothing says whose lines"),
+        ({}, "Nothing names the lines"),
+        ({"since": BEGIN}, "Nothing names the lines"),
         ({"host": ""}, "--host is empty"),
         ({"host": "a", "since": OVER, "until": BEGIN}, "--since is not before --until"),
     ],

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.nats.jetstream import rfc3339_of
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.table.names import (
+from logpipeline_spark.source.offsets import Position
+from logpipeline_spark.table.files import (
     BadName,
     FileName,
     compacted_name,

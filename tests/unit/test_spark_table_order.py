@@ -13,12 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
-from logpipeline_spark.table import compact, parquet
-from logpipeline_spark.table.compact import BY, Merge, Sizes, by_source, in_portions, write_merged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import FileName, folder_of
+from logpipeline_spark.table import compaction, parquet
+from logpipeline_spark.table.compaction import (
+    BY,
+    Merge,
+    Sizes,
+    by_source,
+    in_portions,
+    write_merged,
+)
+from logpipeline_spark.table.files import FileEntry, FileName, folder_of
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.write import write_range
 from tables_made import LIFE, STREAM, lines
 
 HOSTS = [f"node-{number}" for number in range(8)]
@@ -56,14 +62,14 @@ def test_rows_stand_by_their_sources(
 
     with pytest.MonkeyPatch.context() as patch:
         if is_far:
-            patch.setattr(compact, "_RANK_MAX", 1)
+            patch.setattr(compaction, "_RANK_MAX", 1)
         assert by_source(table).to_pylist() == expected
 
 
 def test_a_portion_is_of_one_life_and_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows come in their order, whatever they are cut into."""
     parts = [lines(1, 9), lines(10, 19), lines(20, 29), lines(1, 9, stream="LOGS_1")]
-    monkeypatch.setattr(compact, "PORTION_BYTES_MAX", parts[0].nbytes + parts[1].nbytes)
+    monkeypatch.setattr(compaction, "PORTION_BYTES_MAX", parts[0].nbytes + parts[1].nbytes)
 
     portions = list(in_portions(iter(parts)))
 

@@ -15,19 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logpipeline.spans import outside
-from logpipeline_spark.errors import Refused
+from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats.log import Overtaken
-from logpipeline_spark.rollup.counts import MINUTES
-from logpipeline_spark.running.rebuild import Plan, Rebuild
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.table import table as table_module
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.names import ROLLUP_MINUTE
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.job.rebuild import Plan, Rebuild
+from logpipeline_spark.source.offsets import Position
+from logpipeline_spark.table import writer as table_module
+from logpipeline_spark.table.counts import MINUTES
+from logpipeline_spark.table.files import ROLLUP_MINUTE
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.state import States
-from logpipeline_spark.table.table import PATIENCE_S, Held
 from logpipeline_spark.table.upkeep import Limits
+from logpipeline_spark.table.writer import PATIENCE_S, Held
 from tables_erased import FORMATS, Lake
 from tables_fed import (
     CREATED,
@@ -296,7 +295,7 @@ def test_killed_before_it_is_committed_it_can_be_done_again(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_module.Table, "_commit_alone", killed)
+        patch.setattr(table_module.TableWriter, "_commit_alone", killed)
         with pytest.raises(Killed):
             rebuilt(lake)
     with pytest.raises(Damaged):
@@ -320,7 +319,7 @@ def test_counts_that_a_crash_kept_from_a_lost_state_are_named(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_module.Table, "_count", killed)
+        patch.setattr(table_module.TableWriter, "_count", killed)
         with pytest.raises(Killed):
             job.take(sent, sent.lines("uncounted"))
     lose_state(lake)
@@ -354,7 +353,7 @@ def test_what_retention_removed_is_not_read_again(lake: Lake, sent: Sent, job: J
     after = Job(lake)
     assert head_of(after.state.position) == head_of(job.state.position)
     assert after.known == {}
-    assert any("retention or an erasure took out" in note for note in plan.notes)
+    assert any("retention or an erasure removed" in note for note in plan.notes)
     assert after.take(sent, sent.lines("four")) == 1
     assert lake.problems == ()
 
@@ -379,7 +378,9 @@ def test_lives_of_a_stream_keep_their_order(lake: Lake, sent: Sent, job: Job) ->
     assert lake.problems == ()
 
 
-@pytest.mark.parametrize(("name", "value"), [("_told", lambda state: {}), ("TOLD_STREAMS_MAX", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("_logged", lambda state: {}), ("LOGGED_STREAMS_MAX", 0)]
+)
 def test_where_the_log_was_not_told_rows_and_names_tell(
     tmp_path: Path, sent: Sent, monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:

@@ -18,24 +18,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
+from logpipeline_spark.errors import Damaged
 from logpipeline_spark.formats.iceberg import IcebergLog
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
-from logpipeline_spark.table import compact as compact_module
+from logpipeline_spark.table import compaction as compact_module
 from logpipeline_spark.table import upkeep as upkeep_module
-from logpipeline_spark.table.compact import Sizes, due, groups_of, merged
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.parquet import plain
-from logpipeline_spark.table.reading import files as files_of
-from logpipeline_spark.table.reading import tables
+from logpipeline_spark.table.compaction import Sizes, due, groups_of, merged
+from logpipeline_spark.table.files import FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import in_hours, plain, write_range
+from logpipeline_spark.table.scan import files as files_of
+from logpipeline_spark.table.scan import tables
+from logpipeline_spark.table.state import States
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import COUNTS, Table
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import Report
 from logpipeline_spark.table.verify import verify as verify_table
-from logpipeline_spark.table.write import in_hours, write_range
+from logpipeline_spark.table.writer import COUNTS, TableWriter
 from tables_erased import FORMATS, Lake, in_order, mixed
 from tables_made import (
     BEGIN,
@@ -60,7 +59,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 @pytest.fixture
-def table(storage: LocalStorage) -> Table:
+def table(storage: LocalStorage) -> TableWriter:
     """A table of four batches of two streams, and of marked lines between others."""
     table = opened(storage)
     batch(table, storage, "0", 1, 40)
@@ -142,7 +141,7 @@ def test_an_empty_range_is_no_file(storage: LocalStorage) -> None:
     assert table_files(Path(storage.url)) == set()
 
 
-def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: Table) -> None:
+def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: TableWriter) -> None:
     """Each hour becomes one file, sorted by key, with every row as it was."""
     before = rows_of(storage)
 
@@ -160,7 +159,7 @@ def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: Table) ->
 
 
 def test_compaction_leaves_what_is_being_written_and_what_is_large(
-    storage: LocalStorage, table: Table
+    storage: LocalStorage, table: TableWriter
 ) -> None:
     """An hour that is not over stays, and so does a large file; nothing is done twice."""
     sizes = Sizes()
@@ -175,7 +174,7 @@ def test_compaction_leaves_what_is_being_written_and_what_is_large(
 
 
 def test_compaction_makes_parts_of_about_the_size_asked_for(
-    storage: LocalStorage, table: Table, monkeypatch: pytest.MonkeyPatch
+    storage: LocalStorage, table: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An hour that is larger than one file becomes several, which can be merged again."""
     monkeypatch.setattr("logpipeline_spark.table.parquet.GROUP_ROWS_MAX", 10)
@@ -220,7 +219,7 @@ def test_merging_holds_a_few_groups_only(
     assert len(keys) == 105
 
 
-def test_old_hours_go_as_a_whole(storage: LocalStorage, table: Table) -> None:
+def test_old_hours_go_as_a_whole(storage: LocalStorage, table: TableWriter) -> None:
     """By age, hours that ended before; by size, the oldest first; never the newest."""
     by_age = Limits(age=timedelta(hours=1))
     upkeep(storage).retain(BEGIN + timedelta(hours=2), by_age)
@@ -231,7 +230,7 @@ def test_old_hours_go_as_a_whole(storage: LocalStorage, table: Table) -> None:
     assert verify(storage).is_well
 
 
-def test_verify_says_what_is_well(storage: LocalStorage, table: Table) -> None:
+def test_verify_says_what_is_well(storage: LocalStorage, table: TableWriter) -> None:
     """The whole table in a few sentences."""
     assert verify(storage).sentences() == [
         "9 files with 420 rows are committed.",
@@ -241,7 +240,28 @@ def test_verify_says_what_is_well(storage: LocalStorage, table: Table) -> None:
     ]
 
 
-def damaged(storage: LocalStorage, table: Table, what: str) -> Report:
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_verify_beside_a_job_finds_no_damage(
+    storage: LocalStorage, table: TableWriter, is_pruned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that comes while it reads is in the files and in the state, or in the state alone."""
+    load, first = States.load, [141]
+
+    def load_late(self: States, transaction: int) -> Any:
+        found = load(self, transaction)
+        if first:
+            begin = first.pop()
+            batch(table, storage, "late", begin, begin + 9)
+            if is_pruned:
+                raise Damaged("removed by its writer")
+        return found
+
+    monkeypatch.setattr(States, "load", load_late)
+
+    assert verify(storage).problems == ()
+
+
+def damaged(storage: LocalStorage, table: TableWriter, what: str) -> Report:
     """Do something to a table that nobody should, and verify it."""
     entry = files(storage)[0]
     path = Path(storage.url) / entry.path
@@ -263,14 +283,19 @@ def damaged(storage: LocalStorage, table: Table, what: str) -> Report:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("gone", "is committed, and is not there."),
+        ("gone", "is committed, and is missing."),
         ("cut", "were committed."),
         ("garbage", "cannot be read"),
-        ("twice", f"A line is there twice: stream LOGS_0, incarnation {LIFE}, seq 1, idx 0."),
+        (
+            "twice",
+            f"A line is in the table twice: stream LOGS_0, incarnation {LIFE}, seq 1, idx 0.",
+        ),
         ("outside", "4 rows of LOGS_0"),
     ],
 )
-def test_verify_finds_damage(storage: LocalStorage, table: Table, what: str, said: str) -> None:
+def test_verify_finds_damage(
+    storage: LocalStorage, table: TableWriter, what: str, said: str
+) -> None:
     """Whatever is missing, changed, doubled or of no range is named."""
     report = damaged(storage, table, what)
 
@@ -279,7 +304,9 @@ def test_verify_finds_damage(storage: LocalStorage, table: Table, what: str, sai
     assert report.sentences()[-1] == "The table is damaged."
 
 
-def test_compaction_of_a_damaged_hour_changes_nothing(storage: LocalStorage, table: Table) -> None:
+def test_compaction_of_a_damaged_hour_changes_nothing(
+    storage: LocalStorage, table: TableWriter
+) -> None:
     """It says which file cannot be read, and leaves all as it was."""
     entry = files(storage)[0]
     (Path(storage.url) / entry.path).write_bytes(bytes(entry.bytes))
@@ -292,7 +319,7 @@ def test_compaction_of_a_damaged_hour_changes_nothing(storage: LocalStorage, tab
 
 
 def test_files_stay_for_those_who_read_them_and_go_at_last(
-    storage: LocalStorage, table: Table
+    storage: LocalStorage, table: TableWriter
 ) -> None:
     """What was merged stays as long as a reader may need it, as does what a task writes now; then
     both go, and what counts stays.
@@ -326,7 +353,9 @@ def _age_log(path: Path, *, hours: int) -> None:
         commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
 
 
-def test_of_two_who_merge_the_same_files_one_does_it(storage: LocalStorage, table: Table) -> None:
+def test_of_two_who_merge_the_same_files_one_does_it(
+    storage: LocalStorage, table: TableWriter
+) -> None:
     """The log takes one of them; the other says so, and nothing is doubled."""
     before = rows_of(storage)
     first, second = upkeep(storage), upkeep(storage)
@@ -384,12 +413,12 @@ def test_counts_whose_writer_died_wait_for_the_next_one_however_long(
     """Their files are in no log yet, and still no clean-up takes them."""
     lake = FORMATS[name](tmp_path)
 
-    def die(self: Table, area: str) -> None:
+    def die(self: TableWriter, area: str) -> None:
         raise InterruptedError(area)
 
     table = lake.open()
     with monkeypatch.context() as patch:
-        patch.setattr(Table, "_count", die)
+        patch.setattr(TableWriter, "_count", die)
         with pytest.raises(InterruptedError):
             counted_batch(table, lake.storage, 1, 40)
     lake.age(hours=GRACE_HOURS + 1)
@@ -408,7 +437,7 @@ def test_counts_whose_writer_died_wait_for_the_next_one_however_long(
     assert not {entry.path for entry in left} & table_files(Path(lake.storage.url))
 
 
-def expiring(folder: Path) -> tuple[Lake, Table]:
+def expiring(folder: Path) -> tuple[Lake, TableWriter]:
     """Return an Iceberg table whose former snapshots are due, and its writer."""
     lake = FORMATS["iceberg"](folder)
     table = lake.filled(3)

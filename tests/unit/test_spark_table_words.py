@@ -19,9 +19,20 @@ from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table import filters as words_module
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.filters import (
+from logpipeline_spark.table import word_filters as words_module
+from logpipeline_spark.table.files import (
+    WORDS,
+    FileEntry,
+    FileName,
+    Range,
+    compacted_name,
+    words_path,
+)
+from logpipeline_spark.table.parquet import write_range
+from logpipeline_spark.table.scan import files
+from logpipeline_spark.table.search import Search, dataset
+from logpipeline_spark.table.storage import LocalStorage, Storage
+from logpipeline_spark.table.word_filters import (
     WORD_BYTES_MAX,
     Chosen,
     Filters,
@@ -29,11 +40,6 @@ from logpipeline_spark.table.filters import (
     distinct,
     words_of,
 )
-from logpipeline_spark.table.names import WORDS, FileName, compacted_name, words_path
-from logpipeline_spark.table.reading import files
-from logpipeline_spark.table.search import Search, dataset
-from logpipeline_spark.table.storage import LocalStorage, Storage
-from logpipeline_spark.table.write import write_range
 from tables_erased import FORMATS, Lake
 from tables_made import BEGIN, LIFE, kept, lines, logs, opened, upkeep
 
@@ -207,7 +213,7 @@ def test_filters_of_another_file_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "sentence"), [(("a", ""), "--grep is empty"), (("\udcff",), "is no UTF-8")]
+    ("texts", "sentence"), [(("a", ""), "--grep is empty"), (("\udcff",), "is not UTF-8")]
 )
 def test_a_search_that_cannot_be_right_is_refused(texts: tuple[str, ...], sentence: str) -> None:
     """Before anything is read."""

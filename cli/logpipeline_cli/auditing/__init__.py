@@ -1,1 +1,1 @@
-"""What ``logpipeline audit`` is made of: log files, archived files, and comparing their lines."""
+"""The parts of ``logpipeline audit``: log files, archived files, and comparing their lines."""

@@ -1,5 +1,5 @@
-"""The two sides of an audit where their files are: the log files of a node, and what collectors
-made of them. Each says what stands there by the keys of blocks and lines, so that little travels.
+"""The two sides of an audit, on the machine of their files: the log files of a node, and the files
+that collectors wrote. Each reports its lines by keys of blocks and lines, so that little is sent.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import NamedTuple, Protocol
 
 from logpipeline import cri
 from logpipeline.spans import Span, outside, size_of
-from logpipeline_cli.auditing.comparing import Block, Left, blocks_of, count, count_left, left
+from logpipeline_cli.auditing.line_blocks import Block, Left, blocks_of, count, count_left, left
 from logpipeline_cli.committed import Reading
 from logpipeline_shipper import checkpoint
 from logpipeline_shipper.checkpoint import Key, SourceRecord
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, open_reader
 from logpipeline_shipper.files.reader import Reader
-from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
 
 CHUNK_BYTES = 256 * 1024
 
@@ -34,7 +34,7 @@ Counts = Mapping[bytes, int]
 
 @dataclass(slots=True)
 class Pace:
-    """Lets no more than *rate* bytes a second be read; 0 means as fast as it goes."""
+    """Limits reading to *rate* bytes per second; 0 means no limit."""
 
     rate: int = 0
     _due_s: float = 0.0
@@ -49,8 +49,8 @@ class Pace:
 
 
 class Lines:
-    """Takes chunks, and yields lines without their ends; with *is_cri* those that a container
-    runtime wrote, without its words and with their fragments joined.
+    """Splits chunks into lines without their ends; with *is_cri* the lines in a container runtime's
+    log, without its prefix and with their fragments joined.
     """
 
     def __init__(self, *, is_cri: bool) -> None:
@@ -68,7 +68,7 @@ class Lines:
             yield from held[: cut - 1].split(b"\n")
 
     def rest(self) -> Iterator[bytes]:
-        """Yield what has no end."""
+        """Yield the last line, which has no end."""
         held, self._held = self._held, b""
         if self._is_cri:
             yield from (line.text for line in cri.join(held))
@@ -76,12 +76,12 @@ class Lines:
             yield held
 
     def forget(self) -> None:
-        """Drop what has no end: what comes next does not continue it."""
+        """Drop a line without an end: the next chunk does not continue it."""
         self._held = b""
 
 
 def lines_in(chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[bytes]:
-    """Yield all lines of *chunks*, the last one whether it has an end or not."""
+    """Yield all lines of *chunks*, also a last one without an end."""
     lines = Lines(is_cri=is_cri)
     for chunk in chunks:
         yield from lines.feed(chunk)
@@ -89,23 +89,23 @@ def lines_in(chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[bytes]:
 
 
 class NoLine(Exception):
-    """A line of an archived file is not of the form that the pipeline has now."""
+    """A line of an archived file does not have the pipeline's present output format."""
 
 
 def lines_of(output: str, chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[bytes]:
-    """Yield the program's lines in one archived file of the form *output* (``raw``, ``cri`` or
+    """Yield the program's lines in one archived file of the format *output* (``raw``, ``cri`` or
     ``json``), without their ends.
 
     Raises:
-        NoLine: it is of another form.
+        NoLine: the file has another format.
     """
     lines = lines_in(chunks, is_cri=is_cri and output == "cri")
     yield from _messages(lines) if output == "json" else lines
 
 
 def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the texts of JSON *lines*; what was too long for one stands in several, of which all
-    but the last say so.
+    """Yield the texts of JSON *lines*. A text that was too long for one line is in several; all but
+    the last of these are marked as partial.
     """
     begun: dict[tuple[str, str], bytes] = {}
     for line in lines:
@@ -115,7 +115,7 @@ def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
             text = row["message"].encode() if coded is None else base64.b64decode(coded)
             key = (str(row.get("source", "")), str(row.get("stream", "")))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise NoLine(f"{line[:60]!r} is no line of JSON output") from error
+            raise NoLine(f"{line[:60]!r} is not a line of JSON output") from error
         text = begun.pop(key, b"") + text
         if row.get("partial"):
             begun[key] = text
@@ -124,12 +124,12 @@ def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     yield from begun.values()
 
 
-# The files are found as a shipper finds them. What it saved says which of them is which, and up to
-# where collectors must have archived it; what they have archived, it does not say here.
+# The files are found as a shipper finds them. The shipper's saved state identifies each file, and
+# says how far collectors have confirmed it.
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file, and the *spans* of its content that collectors have confirmed. *is_ended*: that is
-    all of it, and nothing follows.
+    """A file, and the *spans* of its content that collectors have confirmed. *is_ended*: these
+    reach to its end, and nothing is written to it any more.
     """
 
     file: ChainFile
@@ -140,8 +140,8 @@ class Part:
 
 @dataclass(slots=True)
 class Source:
-    """The files of one source, oldest first. *troubles* are those that could not be read to the
-    end, and why.
+    """The files of one source, oldest first. *troubles* are files that could not be read
+    completely, with the reasons.
     """
 
     id: SourceId
@@ -150,25 +150,25 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Bytes that stand in its files."""
+        """Bytes in its files."""
         return sum(part.size for part in self.parts)
 
     @property
     def compared(self) -> int:
-        """Bytes that must be archived, in files that could be read; known once `lines` are read."""
+        """Bytes that must be archived, in files that could be read; correct after `lines`."""
         parts = (part for part in self.parts if part.file.path not in self.troubles)
         return sum(size_of(part.spans) for part in parts)
 
     def leave_out_before(self, time_ns: int) -> None:
-        """Ask for nothing of files that were last written before *time_ns*."""
+        """Leave out the content of files that were last written before *time_ns*."""
         self.parts = [
             part if part.file.mtime_ns >= time_ns else Part(part.file, part.size)
             for part in self.parts
         ]
 
     def lines(self, spend: Spend) -> Iterator[bytes]:
-        """Yield the lines that must be archived, without their ends; *spend* is told each number of
-        bytes before they are read.
+        """Yield the lines that must be archived, without their ends; *spend* is called with each
+        number of bytes before they are read.
         """
         is_cri = self.id.format == "cri"
         lines = Lines(is_cri=is_cri)
@@ -178,15 +178,15 @@ class Source:
                     lines.forget()
                 else:
                     yield from lines.feed(chunk)
-            # A runtime that begins a new file cuts the line in two that it is about to write.
+            # A container runtime that begins a new file may split the current line between both.
             if not part.is_ended:
                 lines.forget()
             elif not is_cri:
                 yield from lines.rest()
 
     def _chunks(self, part: Part, spend: Spend) -> Iterator[bytes | None]:
-        """Yield the content of *part*; None where what follows does not go on where the last one
-        ended.
+        """Yield the content of *part*; None where the next chunk does not continue the previous
+        one.
         """
         if not part.spans:
             return
@@ -209,7 +209,7 @@ class Source:
 
 
 def sources_of(hosts: Sequence[HostSources], records: dict[Key, SourceRecord]) -> Iterator[Source]:
-    """Yield the sources below *hosts* as they are now, given what their shipper saved last."""
+    """Yield the present sources of *hosts*; *records* are the saved state of their shipper."""
     for listing in Discovery(hosts, skipped=lambda path, reason: None).scan():
         record = records.get(Key(listing.id.host, listing.id.source))
         yield Source(listing.id, list(_parts(listing, record)))
@@ -230,7 +230,8 @@ def _parts(listing: Listing, record: SourceRecord | None) -> Iterator[Part]:
         spans = outside(
             (generation.begin, min(end, size)), record.account.open_spans(generation.id)
         )
-        # A line of a runtime goes on in its next file; another writer may not have reopened yet.
+        # A container runtime continues a line in the next file; another writer may still have
+        # this file open.
         is_over = file is not listing.files[-1] and (is_cri or generation.is_done)
         is_ended = is_over and bool(spans) and spans[-1][1] == size
         yield Part(file, size, tuple(spans), is_ended)
@@ -239,7 +240,7 @@ def _parts(listing: Listing, record: SourceRecord | None) -> Iterator[Part]:
 def _generation_of(
     file: ChainFile, known: Sequence[Generation], *, is_cri: bool
 ) -> Generation | None:
-    """Return what *file* is: by its identity, or, of a copy, by all that it holds."""
+    """Return the generation of *file*: by its identity, or of a copy by its whole content."""
     for generation in known:
         if generation.identity == file.identity:
             return generation
@@ -256,10 +257,10 @@ def _generation_of(
 
 
 def _whole_lines(reader: Reader, start: int, end: int, spend: Spend) -> Iterator[bytes]:
-    """Yield the bytes of a span, from the first line on that begins in it.
+    """Yield the bytes of a span, from the first line that begins in it.
 
     Raises:
-        OSError: they cannot be read, or are no longer there.
+        OSError: they cannot be read, or do not exist any more.
     """
     is_inside = start > 0 and reader.read(start - 1, 1) != b"\n"
     while start < end:
@@ -267,7 +268,7 @@ def _whole_lines(reader: Reader, start: int, end: int, spend: Spend) -> Iterator
         spend(size)
         chunk = reader.read(start, size)
         if not chunk:
-            raise OSError("it became shorter meanwhile")
+            raise OSError("it became shorter while it was read")
         start += len(chunk)
         if is_inside:
             _, newline, chunk = chunk.partition(b"\n")
@@ -278,11 +279,13 @@ def _whole_lines(reader: Reader, start: int, end: int, spend: Spend) -> Iterator
 def _reason(error: Exception) -> str:
     if isinstance(error, Unreadable):
         return error.reason
-    return "it was moved meanwhile" if isinstance(error, Moved) else "too many files are open"
+    return (
+        "it was moved while it was read" if isinstance(error, Moved) else "too many files are open"
+    )
 
 
 class Where(NamedTuple):
-    """Where lines are archived: of *host*, in the files whose names match *glob*."""
+    """The place in which lines are archived: files of *host* whose names match *glob*."""
 
     host: str
     glob: str
@@ -290,9 +293,9 @@ class Where(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What stands in the *files* of one source: bytes, those that are *compared* since collectors
-    have confirmed them, the blocks of these, and which files could not be read to their ends, and
-    why.
+    """The content of one source: the numbers of its *files* and bytes, the bytes to be *compared*,
+    which collectors have confirmed, the blocks of these, and the files that could not be read
+    completely, with the reasons.
     """
 
     id: SourceId
@@ -307,28 +310,30 @@ class Node(Protocol):
     """The log files of one shipper."""
 
     def survey(self) -> Iterator[Survey]:
-        """Yield what stands in the files of each source."""
+        """Yield the survey of each source."""
 
     def left(self, groups: Sequence[tuple[Sequence[Key], Counts]]) -> Iterator[Left]:
-        """Yield for each group of sources the lines outside of the blocks that both sides have."""
+        """Yield, for each group of sources, the lines outside of the blocks that both sides
+        have.
+        """
 
 
 class Archive(Protocol):
     """The archived files of some collectors."""
 
     def count(self, wanted: Sequence[tuple[Where, Counts]]) -> Iterator[Counts]:
-        """Yield for each place how often the wanted blocks stand there."""
+        """Yield, for each place, how often each wanted block occurs there."""
 
     def count_left(self, wanted: Sequence[tuple[Where, Counts, Counts]]) -> Iterator[Counts]:
-        """Yield for each place how often the wanted lines, the last ones, stand there outside of
+        """Yield, for each place, how often each wanted line (the last item) occurs there outside of
         the blocks that both sides have.
         """
 
 
 @dataclass(slots=True)
 class NodeFiles:
-    """The files of a shipper that keeps its positions in *folder*; those that were not written for
-    *kept_ns* are left out, since the archive may have removed their lines for their age.
+    """The files of a shipper that keeps its positions in *folder*. Files that were not written for
+    *kept_ns* are left out: retention may have removed their lines from the archive.
     """
 
     hosts: Sequence[HostSources]
@@ -340,7 +345,7 @@ class NodeFiles:
         """See `Node`.
 
         Raises:
-            StateBroken, OSError: what the shipper knows cannot be read.
+            StateBroken, OSError: the state of the shipper cannot be read.
         """
         for source in self._sources():
             blocks = count(blocks_of(source.lines(self.pace.spend)))
@@ -365,7 +370,7 @@ class NodeFiles:
 
 @dataclass(slots=True)
 class ArchivedFiles:
-    """The files of the collectors in *folders*, of one group, in the form *output*."""
+    """The files of the collectors in *folders*, of one group, in the format *output*."""
 
     folders: Sequence[Path]
     group: str
@@ -377,7 +382,7 @@ class ArchivedFiles:
 
         Raises:
             CliError: the files cannot be read.
-            NoLine: they are of another form.
+            NoLine: they have another format.
         """
         for where, keys in wanted:
             yield count(self._blocks(where), keys)
@@ -399,7 +404,7 @@ class ArchivedFiles:
 
 
 def added(counts: Sequence[Counts]) -> Counter[bytes]:
-    """Return what *counts* say together."""
+    """Return the sum of *counts*."""
     total: Counter[bytes] = Counter()
     for each in counts:
         total.update(each)

@@ -1,1 +1,1 @@
-"""The command against a cluster: `kubectl logpipeline`. The only part of it that imports pykube."""
+"""`kubectl logpipeline`: commands for a pipeline in a cluster. Only this package imports pykube."""

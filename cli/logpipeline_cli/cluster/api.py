@@ -1,4 +1,4 @@
-"""The objects of a cluster, by pykube; imported only where a command talks to one."""
+"""Access to the objects of a cluster, by pykube, which is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from urllib.parse import quote
 from logpipeline_cli.errors import CliError
 
 Manifest = dict[str, Any]
-# What an object refers to as base64, and the file that pykube can take instead.
+# Fields that a kubeconfig can embed as base64, or refer to as a file.
 _EMBEDDED = ("certificate-authority", "client-certificate", "client-key")
 TIMEOUT_S = 20.0
 PAGE = 500
 
 
 class NotFound(CliError):
-    """There is no such object, or no such kind."""
+    """The object, or its kind, does not exist."""
 
 
 class Forbidden(CliError):
-    """We may not do that."""
+    """The user lacks the right to do that."""
 
 
 class Api:
-    """The API server, as whom the kubeconfig says we are."""
+    """The API server, with the user of the kubeconfig."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -38,16 +38,14 @@ class Api:
         """Return the object at *path*.
 
         Raises:
-            NotFound: there is none.
-            Forbidden: we may not see it.
-            CliError: the API server cannot be asked.
+            NotFound: it does not exist.
+            Forbidden: the user may not see it.
+            CliError: the API server cannot be reached, or refuses.
         """
         return self._request("GET", path)
 
     def list(self, path: str, **parameters: str) -> list[Manifest]:
-        """Return the objects at *path* that have the given labels and fields; errors as of
-        `get`.
-        """
+        """Return the objects at *path* with the given labels and fields; errors as for `get`."""
         found: list[Manifest] = []
         given = {"limit": str(PAGE), **parameters}
         while True:
@@ -59,11 +57,11 @@ class Api:
             given["continue"] = more
 
     def create(self, path: str, manifest: Manifest) -> Manifest:
-        """Create an object; errors as of `get`."""
+        """Create an object; errors as for `get`."""
         return self._request("POST", path, body=manifest)
 
     def delete(self, path: str) -> None:
-        """Delete the object at *path*, also if it is gone already."""
+        """Delete the object at *path*, if it still exists."""
         try:
             self._request("DELETE", path)
         except NotFound:
@@ -114,7 +112,7 @@ def path(group_version: str, kind: str, namespace: str, name: str = "") -> str:
 
 @contextmanager
 def connected(config: Manifest) -> Iterator[Api]:
-    """Talk to the one cluster of the kubeconfig *config*.
+    """Connect to the cluster of the kubeconfig *config*.
 
     Raises:
         CliError: pykube is not installed, or cannot use *config*.
@@ -135,18 +133,18 @@ def connected(config: Manifest) -> Iterator[Api]:
 
 
 def impersonation(config: Manifest) -> dict[str, str]:
-    """Return the headers by which *config* asks to be somebody else. pykube would leave them out,
-    and we would have rights that were given up.
+    """Return the headers by which *config* impersonates another user. pykube leaves them out, so
+    that the command would act with rights that the user gave up.
 
     Raises:
-        CliError: it asks in a way that one header cannot tell.
+        CliError: *config* impersonates in a way that these headers cannot express.
     """
     users = config.get("users") or [{}]
     user = users[0].get("user") or {}
     groups = user.get("as-groups") or []
     if len(groups) > 1 or user.get("as-user-extra"):
         raise CliError(
-            "the kubeconfig impersonates somebody with several groups or extras, which this "
+            "the kubeconfig impersonates a user with several groups or extras, which this "
             "command cannot pass on; use a context without `as-groups` and `as-user-extra`"
         )
     given = {
@@ -158,8 +156,8 @@ def impersonation(config: Manifest) -> dict[str, str]:
 
 
 def _with_files(config: Manifest, folder: Path) -> Manifest:
-    """Return *config* with what it embeds in files for us alone: pykube would write keys to where
-    everybody can read them, and leave them there.
+    """Return *config* with its embedded keys and certificates in files that only the user can read:
+    pykube would write them to files that everybody can read, and leave them there.
     """
     changed = dict(config)
     for number, (section, entry) in enumerate((("clusters", "cluster"), ("users", "user"))):

@@ -1,6 +1,7 @@
-"""Runs kubectl for what the API's plain requests cannot do: commands in pods, and forwarded ports.
+"""Runs kubectl, for what plain requests to the API server cannot do: to start programs in pods, and
+to forward ports.
 
-It also tells which cluster is meant: it knows every way to name one and to log in to it.
+kubectl also provides the kubeconfig: it knows every way to choose a cluster and to log in to it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from logpipeline_cli.errors import CliError
 DEADLINE_S = 30.0
 END_WITHIN_S = 5.0
 FORWARD_WITHIN_S = 20.0
-# A forwarded port whose pod was replaced is forwarded anew, to the next one.
+# A port whose pod was replaced is forwarded again, to the new pod.
 AGAIN_AFTER_S = 1.0
-# What the kubelet says of a pod that is being replaced, or that it has not heard of yet.
+# Messages of the kubelet about a pod that is being replaced, or that it does not know yet.
 _SOON_THERE = re.compile(r"pod does not exist|pod not found|pod is not running|container not")
 CONTAINER = "collector"
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
@@ -30,22 +31,22 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """kubectl, with the words that name the cluster."""
+    """kubectl, with the options that choose the cluster."""
 
     kubeconfig: str | None = None
     context: str | None = None
 
     def words(self, *more: str) -> list[str]:
-        """Return the words of a command."""
+        """Return a command line of kubectl."""
         named = [("--kubeconfig", self.kubeconfig), ("--context", self.context)]
         chosen = [f"{option}={value}" for option, value in named if value]
         return ["kubectl", *chosen, *more]
 
     def config(self) -> dict[str, Any]:
-        """Return the kubeconfig of the one cluster that is meant, with all that it refers to.
+        """Return the kubeconfig of the chosen cluster, with the content of files that it refers to.
 
         Raises:
-            CliError: there is none, or no kubectl.
+            CliError: there is no cluster, or no kubectl.
         """
         words = self.words("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
         try:
@@ -53,9 +54,9 @@ class Kubectl:
                 words, capture_output=True, text=True, timeout=DEADLINE_S, check=False
             )
         except FileNotFoundError:
-            raise CliError("kubectl is not there; install it, or put it into PATH") from None
+            raise CliError("kubectl was not found; install it, or add it to PATH") from None
         except subprocess.TimeoutExpired:
-            raise CliError(f"`{' '.join(words)}` does not end") from None
+            raise CliError(f"`{' '.join(words)}` did not end in {DEADLINE_S:.0f} s") from None
         found = json.loads(done.stdout) if done.returncode == 0 else {}
         if not found.get("clusters"):
             said = done.stderr.strip().removeprefix("error: ")
@@ -66,12 +67,14 @@ class Kubectl:
         return cast("dict[str, Any]", found)
 
     def exec_words(self, namespace: str, pod: str, container: str = CONTAINER) -> tuple[str, ...]:
-        """Return the command that starts a program, whose words follow, in a pod."""
+        """Return the command line that starts a program in a pod; the program's own is to
+        follow.
+        """
         return tuple(self.words("exec", "-i", "-n", namespace, pod, "-c", container, "--"))
 
 
 class Forward:
-    """A port of this machine that leads to *port* of *target* in the cluster, while it is open."""
+    """A port of this machine that is forwarded to *port* of *target* in the cluster."""
 
     def __init__(self, kubectl: Kubectl, namespace: str, target: str, port: int) -> None:
         self._kubectl = kubectl
@@ -92,7 +95,7 @@ class Forward:
         self.close()
 
     def close(self) -> None:
-        """Give the port back."""
+        """Stop forwarding."""
         self._closing.set()
         _end(self._process)
         self._keeper.join()
@@ -110,14 +113,14 @@ class Forward:
         )
 
     def _open(self) -> int:
-        """Return the local port; wait for a pod that is just being replaced."""
+        """Return the local port; wait for a pod that is being replaced."""
         until = time.monotonic() + FORWARD_WITHIN_S
         said = ""
         while True:
             port = self._wait_for_port(until - time.monotonic())
             if port is not None:
                 return port
-            # One that was ended at the deadline has said nothing.
+            # A process that was ended at the deadline printed nothing.
             said = self._said() or said
             if not _SOON_THERE.search(said) or time.monotonic() + AGAIN_AFTER_S > until:
                 self._stderr.close()
@@ -126,7 +129,7 @@ class Forward:
             self._process = self._start(0)
 
     def _wait_for_port(self, within_s: float) -> int | None:
-        """Return the local port, or None where kubectl ended without one."""
+        """Return the local port, or None if kubectl ended without one."""
         late = threading.Timer(within_s, self._process.kill)
         late.start()
         try:
@@ -140,7 +143,7 @@ class Forward:
         return None
 
     def _said(self) -> str:
-        """Return what the last kubectl said, and forget it."""
+        """Return the messages of the last process, and clear them."""
         self._stderr.seek(0)
         said = self._stderr.read().decode("utf-8", "replace").strip()
         self._stderr.seek(0)
@@ -156,16 +159,16 @@ class Forward:
             )
         return CliError(
             f"{self._target} in namespace {self._namespace} cannot be reached: "
-            f"{said or 'kubectl port-forward said nothing'}{right}"
+            f"{said or 'kubectl port-forward printed no reason'}{right}"
         )
 
     def _keep(self) -> None:
-        """Take what it says, and start it again whenever it ends before us."""
+        """Read the output of kubectl, and start it again when it ends, until `close`."""
         while True:
             assert self._process.stdout is not None
             with suppress(ValueError):
                 for _ in self._process.stdout:
-                    # One line for each connection.
+                    # kubectl prints a line for each connection.
                     pass
             if self._closing.wait(AGAIN_AFTER_S):
                 return

@@ -1,6 +1,6 @@
-"""How a person's command reaches a pipeline's NATS: through a forwarded port where that is a
-Service of the cluster, and as a reader where that is enough and the server knows readers, else with
-the operator's credentials.
+"""Access to a pipeline's NATS from outside of the cluster: through a forwarded port if the server
+is a Service of the cluster; with a reader's login if read access is enough and the server has
+readers, else with the operator's credentials.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from logpipeline_cli.cluster.session import Found
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.target import Target
-from logpipeline_operator.children import config, credentials, names, nats_auth, nats_tls
-from logpipeline_operator.jetstream.credentials import SecretProblem, contents, encoded, write
+from logpipeline_operator.children import config, credentials, names, nats_tls
+from logpipeline_operator.secret_files import SecretProblem, contents, encoded, write
 
 PORT = 4222
 TOKEN_FILE = "token"
@@ -48,11 +48,11 @@ class Service(NamedTuple):
 def reached(
     found: Found, url: str | None, pipeline: LogPipeline | None = None, *, only_looks: bool = False
 ) -> Iterator[Target]:
-    """Make the NATS of *found* reachable, or that at *url*, for *pipeline* (default: its own). With
-    *only_looks* the login is a reader's, where the server has readers; else it is the operator's.
+    """Yield the target *pipeline* (default: that of *found*), at the NATS of *found*, or at *url*.
+    With *only_looks* the login is a reader's, if the server has readers; else it is the operator's.
 
     Raises:
-        CliError: it cannot be reached from here, or we may not read its credentials.
+        CliError: the server cannot be reached from here, or the user may not read its credentials.
     """
     given = url or os.environ.get("NATS_URL")
     with ExitStack() as stack:
@@ -66,7 +66,9 @@ def reached(
 
 
 def service_of(server: str, namespace: str) -> Service | None:
-    """Return the Service that the URL *server* names, as seen from *namespace*, if it is one."""
+    """Return the Service that the URL *server* names, seen from *namespace*; None if it names
+    none.
+    """
     parts = urlsplit(server if "://" in server else f"nats://{server}")
     match = _SERVICE.fullmatch(parts.hostname or "")
     if match is None or match[0] == "localhost":
@@ -101,7 +103,7 @@ def _login(found: Found, folder: Path, *, only_looks: bool, has_own: bool) -> Na
     if has_own or token:
         files = credentials.trust_files(pipeline)
     else:
-        files = credentials.credential_files(pipeline, nats_auth.OPERATOR)
+        files = credentials.credential_files(pipeline, credentials.OPERATOR)
     try:
         owners = {file.owner for file in files if file.kind == "secret"}
         held = {name: _secret(found, name) for name in owners} | trusted
@@ -115,13 +117,13 @@ def _login(found: Found, folder: Path, *, only_looks: bool, has_own: bool) -> Na
         options = replace(options, ca_file=ca_file)
     else:
         options = config.nats_options(pipeline, folder)
-    # The certificate is for the Service, by whatever address we get there.
+    # The certificate is for the Service's name, whatever address is used.
     return replace(options, tls_name=nats_tls.server_name(pipeline)) if trusted else options
 
 
 def _trusted(found: Found) -> tuple[LogPipeline, dict[str, Manifest | None]]:
-    """Return the pipeline of *found*, with what it leaves open about TLS decided, and the ConfigMap
-    by which its server is trusted, as a Secret would hold it; none where that speaks no TLS.
+    """Return the pipeline of *found* with its TLS settings decided, and the ConfigMap with the CA
+    of its server in the form of a Secret; none if the server uses no TLS.
     """
     pipeline, name = found.pipeline, names.nats_ca(found.pipeline)
     if pipeline.spec.nats.servers or pipeline.spec.nats.managed.tls == nats_tls.DISABLED:
@@ -129,26 +131,26 @@ def _trusted(found: Found) -> tuple[LogPipeline, dict[str, Manifest | None]]:
     try:
         there = found.cluster.api.get(path("v1", "configmaps", pipeline.namespace, name))
     except NotFound:
-        # The operator makes it before a server that needs it.
+        # The operator creates the ConfigMap before a server that needs it.
         return nats_tls.decided(pipeline, began_with_tls=False), {}
     except Forbidden as error:
         raise CliError(
             f"talking to NATS needs the right to get the ConfigMap {name} ({error}): the server's "
-            "certificate is checked by it; ask for it"
+            "certificate is checked by it; ask for this right"
         ) from error
     data = {key: encoded(text.encode()) for key, text in (there.get("data") or {}).items()}
     return nats_tls.decided(pipeline, began_with_tls=True), {name: {"data": data}}
 
 
 def _token(found: Found) -> str:
-    """Return a token of the pipeline's readers; empty where its server knows none, or where we may
-    not make one.
+    """Return a token of the pipeline's readers; empty if its server has no readers, or the user may
+    not create one.
     """
     pipeline = found.pipeline
     if pipeline.spec.nats.servers:
         return ""
     account = path("v1", "serviceaccounts", pipeline.namespace, names.reader(pipeline))
-    wanted = {"audiences": [nats_auth.audience(pipeline)], "expirationSeconds": READER_TOKEN_S}
+    wanted = {"audiences": [credentials.audience(pipeline)], "expirationSeconds": READER_TOKEN_S}
     try:
         made = found.cluster.api.create(f"{account}/token", {"spec": wanted})
     except (NotFound, Forbidden):

@@ -1,4 +1,4 @@
-"""Which cluster, namespace and pipeline the words of a command mean."""
+"""The cluster, the namespace and the pipeline that a command is for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster, and the namespace that is meant in it."""
+    """A cluster, and the chosen namespace in it."""
 
     kubectl: Kubectl
     api: Api
@@ -27,7 +27,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A pipeline in a cluster: as the API server has it, and as we read it."""
+    """A pipeline in a cluster: its resource as the API server has it, and parsed."""
 
     cluster: Cluster
     resource: Manifest
@@ -46,10 +46,10 @@ class Found:
 
 @contextmanager
 def session(args: argparse.Namespace) -> Iterator[Cluster]:
-    """Talk to the cluster that *args* mean.
+    """Connect to the cluster that *args* choose.
 
     Raises:
-        CliError: none is known, or it cannot be used.
+        CliError: no cluster is known, or it cannot be used.
     """
     kubectl = Kubectl(args.kubeconfig, args.context)
     config = kubectl.config()
@@ -62,10 +62,10 @@ def find(cluster: Cluster, name: str | None) -> Found:
 
     Raises:
         CliError: there is none, or there are several; the message names them.
-        SpecError: an older operator took what this command does not know.
+        SpecError: this command does not know a field of the resource.
     """
     if name is not None:
-        # Who may see one need not be allowed to list them all.
+        # A user may have the right to get one, but not to list all.
         with suppress(NotFound, Forbidden):
             resource = cluster.api.get(_path(cluster.namespace, name))
             return Found(cluster, resource, parse(resource))
@@ -76,7 +76,7 @@ def find(cluster: Cluster, name: str | None) -> Found:
 
 
 def _which(namespace: str, name: str | None, names: list[str]) -> str:
-    """Return why no pipeline is meant, and how to name one."""
+    """Return why no pipeline was found, and how to choose one."""
     wanted = f"no LogPipeline {name}" if name else "no LogPipeline"
     if not names:
         return (

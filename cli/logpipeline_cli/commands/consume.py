@@ -1,4 +1,4 @@
-"""``logpipeline consume``: reads the streams as a consumer, until it is asked to stop."""
+"""``logpipeline consume``: read the streams as a consumer, until asked to stop."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks
 from logpipeline.consuming.reader import Reader, reset
 from logpipeline.nats.jetstream import rfc3339_of
-from logpipeline.processes import end_with_parent
+from logpipeline.process import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.moments import moment_ns
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_target
-from logpipeline_collector.archive.naming import origin_of
-from logpipeline_collector.archive.render import render_json
+from logpipeline_cli.time_arguments import moment_ns
+from logpipeline_collector.files.naming import origin_of
+from logpipeline_collector.files.render import render_json
 
 Output = Literal["raw", "cri", "json"]
 
 SHELL = "/bin/sh"
-# What a command gets to end in when it was asked to.
+# How long a command may take to end after SIGTERM.
 GRACE_S = 5.0
 # Sysexits' EX_TEMPFAIL: "try again later".
 EXIT_TRY_AGAIN = 75
@@ -40,7 +39,7 @@ EXIT_TRY_AGAIN = 75
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
-# Without a message for so long it is looked whether anything is left.
+# After so long without a message it is checked whether any is left.
 IDLE_S = 0.5
 
 
@@ -67,8 +66,8 @@ def _render(message: Message, output: Output) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A *text* for the shell. After *timeout_s* it is ended; the exit codes *retryable* ask for
-    another try. With *allow_unread* it may leave input unread.
+    """A shell command. After *timeout_s* it is ended; the exit codes *retryable* ask for another
+    try. With *allow_unread* it may leave input unread.
     """
 
     text: str
@@ -77,7 +76,7 @@ class Command:
     allow_unread: bool = False
 
     async def run(self, data: bytes, environment: Mapping[str, str]) -> Outcome:
-        """Run it with *data* as input, and return what its end means."""
+        """Run the command with *data* as input, and return the outcome for its batch."""
         with _file_of(data) as file:
             process = await asyncio.create_subprocess_exec(
                 SHELL,
@@ -86,17 +85,17 @@ class Command:
                 stdin=file,
                 start_new_session=True,
                 env={**os.environ, **environment},
-                # A reader that is killed must not leave a command behind that works on the same
-                # batch as its successor's.
+                # When the reader is killed, its command must end, too: its successor's command
+                # works on the same batch.
                 preexec_fn=end_with_parent,
             )
             code = await self._ended(process)
-            # The command's place in the file is ours as well.
+            # The command shares the file's position with us.
             unread = len(data) - os.lseek(file.fileno(), 0, os.SEEK_CUR)
         return self._meaning(code, unread, len(data))
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int | None:
-        """Return its exit code, negative for a signal, None where it had to be ended."""
+        """Return the exit code, negative for a signal, None after the timeout."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await process.wait()
@@ -122,28 +121,28 @@ class Command:
         if unread and not self.allow_unread:
             return Outcome(
                 "reject",
-                f"the command ended well but left {unread} of {total} bytes of its input unread; "
-                "have it read all, or give --allow-unread",
+                f"the command succeeded, but left {unread} of {total} bytes of its input unread; "
+                "let it read all, or give --allow-unread",
             )
         return Outcome("processed")
 
 
 def _file_of(data: bytes) -> BinaryIO:
-    """Return a file of no name that holds *data*. A pipe would end where its writer dies, and a
-    command take what it got by then for all of it.
+    """Return an unnamed file that holds *data*. A pipe would end when its writer dies, and the
+    command would take what it got until then for all.
     """
     file: BinaryIO
     if sys.platform == "linux":
         file = os.fdopen(os.memfd_create("batch"), "w+b")
     else:
-        file = tempfile.TemporaryFile()  # noqa: SIM115  # whoever asked for it closes it
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     file.write(data)
     file.seek(0)
     return file
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the command with all that it started: politely, then for certain."""
+    """End the command with all processes that it started: by SIGTERM, then by SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -154,7 +153,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read until something ends it: the words, a signal, or what cannot be processed."""
+    """Read until the end that was asked for, a signal, or a message that cannot be processed."""
     options, command = _options(args), _command(args)
     target = find_target(file=args.file, data=args.data, nats=args.nats)
     logging.basicConfig(level=logging.WARNING, format="logpipeline: %(message)s", stream=sys.stderr)
@@ -169,7 +168,7 @@ async def _consume(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with connected(target, f"consume {options.name}") as js:
         if args.reset:
-            question = f"Forget how far consumer {options.name} was, and begin anew?"
+            question = f"Forget the position of consumer {options.name}, and begin again?"
             if not agreed(question, yes=args.yes):
                 print("Nothing was changed.")
                 return EXIT_FAILED
@@ -185,7 +184,7 @@ async def _consume(
 
 
 class _Loop:
-    """Takes batch after batch, and has each processed."""
+    """Processes one batch after the other."""
 
     def __init__(self, reader: Reader, command: Command | None, args: argparse.Namespace) -> None:
         self._reader = reader
@@ -193,7 +192,7 @@ class _Loop:
         self._args = args
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Return when nothing more is wanted."""
+        """Process batches until no more are wanted."""
         stopping = asyncio.create_task(stop.wait())
         taken = 0
         try:
@@ -208,7 +207,7 @@ class _Loop:
             stopping.cancel()
 
     async def _next(self, stopping: asyncio.Task[bool]) -> Batch | None:
-        """Return the next batch, or None where no more are wanted."""
+        """Return the next batch, or None if no more are wanted."""
         waiting = asyncio.ensure_future(anext(self._reader))
         try:
             while True:
@@ -236,7 +235,7 @@ class _Loop:
 
 
 def environment_of(batch: Batch) -> dict[str, str]:
-    """Return what a command is told of its batch."""
+    """Return the environment variables by which a command knows its batch."""
     values = {
         "STREAM": batch.stream,
         "PARTITION": str(batch.partition),

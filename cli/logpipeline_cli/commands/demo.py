@@ -1,4 +1,4 @@
-"""``logpipeline demo``: a busy machine's logs arrive, and every line is checked."""
+"""``logpipeline demo``: watch the logs of a busy machine arrive, and check every line."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ from pathlib import Path
 
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline, load
-from logpipeline_cli.demonstration.archived import ArchiveCounter
-from logpipeline_cli.demonstration.checking import Origins, Written, check_files, check_table
-from logpipeline_cli.demonstration.real_files import Found, look_below
+from logpipeline_cli.commands.samples import folder as samples_folder
+from logpipeline_cli.demonstration.check import Origins, Written, check_files, check_table
 from logpipeline_cli.demonstration.rehearsal import BusyApplication, Probe, Rehearsal
 from logpipeline_cli.demonstration.screen import Progress, Screen
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.running import running
-from logpipeline_cli.samples import folder as samples_folder
 from logpipeline_demo.expected import Expected
-from logpipeline_demo.realfiles import RealFile, default_place
+from logpipeline_demo.outputs import ArchiveCounter
+from logpipeline_demo.realfiles import Found, RealFile, default_place, look_below
 from logpipeline_demo.verdict import Verdict
 
 REAL_LOGS = Path("/var/log")
-# With a time limit the demo proves something only if it had enough to do.
+# A run with a time limit counts as a check only if it had enough to do.
 LINES_MIN = 50_000
 ROTATIONS_MIN = 3
 
@@ -44,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     data = Path(args.data) if args.data else Path(tempfile.mkdtemp(prefix="logpipeline-demo-"))
     source = Path(args.file) if args.file else samples_folder() / "demo.yaml"
     if not source.is_file():
-        raise CliError(f"{source} is not there; give the demo's resource with -f FILE")
+        raise CliError(f"{source} does not exist; give the demo's resource with -f FILE")
     code = asyncio.run(_Demo(load(source), Layout(data), seconds, args.seed).run())
     if code == EXIT_OK and args.data is None:
         shutil.rmtree(data, ignore_errors=True)
@@ -53,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class _Demo:
-    """One run; without *seconds* it writes until Ctrl-C."""
+    """One run of the demo; without *seconds* it writes until Ctrl-C."""
 
     pipeline: LogPipeline
     layout: Layout
@@ -82,14 +80,14 @@ class _Demo:
             expected = await asyncio.to_thread(Expected.read, data / "ledger")
             written = Written(expected, real, origins)
             due = await asyncio.to_thread(written.due)
-            progress.begin(f"writing has ended; {due} are to arrive")
+            progress.begin(f"writing has ended; expected: {due}")
             is_settled = await rehearsal.settle(screen, lambda seen: written.holds_all(seen, due))
             has_table = False
             if supervisor.pipeline.spec.table.enabled and _can_check_table():
-                progress.begin("waiting until the table has them all, too")
+                progress.begin("waiting until the table has all of them, too")
                 has_table, _ = await asyncio.gather(
                     rehearsal.settle_table(progress),
-                    # The check needs it; to load it takes a second or two.
+                    # The check needs it, and loading it takes a second or two.
                     asyncio.to_thread(_load_table_reader),
                 )
                 is_settled = is_settled and has_table
@@ -110,12 +108,12 @@ class _Demo:
         return is_late or stop.is_set()
 
     def _machine(self, probe: Probe) -> tuple[list[RealFile], Origins]:
-        """Find this machine's log files, say which are left out, and begin to watch the others."""
+        """Find this machine's log files, print which are left out, and watch the others."""
         local = self.pipeline.spec.local
         machine = next((s for s in local.shippers if s.hosts_below is None), None)
         exclude = [glob for files in machine.files for glob in files.exclude] if machine else []
         found, host = look_below(REAL_LOGS, exclude), socket.gethostname()
-        _tell_left_out(found)
+        _print_left_out(found)
         real = [
             RealFile.observe(entry.path, host=host, older=entry.older)
             for entry in found
@@ -127,7 +125,7 @@ class _Demo:
         return [*real, of_probe], origins
 
 
-def _tell_left_out(found: list[Found]) -> None:
+def _print_left_out(found: list[Found]) -> None:
     shipped = [entry for entry in found if not entry.reason]
     print(f"{len(shipped)} log files of this machine are shipped; left out are:")
     for entry in found:
@@ -136,22 +134,22 @@ def _tell_left_out(found: list[Found]) -> None:
 
 
 def _can_check_table() -> bool:
-    """Return whether the table can be read here, and say so where it cannot."""
+    """Return whether the table can be read here; print a remark where it cannot."""
     if find_spec("duckdb") is not None:
         return True
-    print("the table is kept, but not checked: pip install 'logpipeline[query]'")
+    print("the table is written, but not checked: pip install 'logpipeline[query]'")
     return False
 
 
 def _load_table_reader() -> None:
-    importlib.import_module("logpipeline_cli.demonstration.written_out")
+    importlib.import_module("logpipeline_cli.tables.duck")
 
 
 def _conclude(verdict: Verdict, expected: Expected, *, is_settled: bool, is_timed: bool) -> int:
     real = verdict.real_files - 1  # without the probe
     shortfalls = []
     if not is_settled:
-        shortfalls.append("not everything had arrived in time")
+        shortfalls.append("not all lines arrived in time")
     if is_timed and verdict.lines < LINES_MIN:
         shortfalls.append(f"only {verdict.lines} lines were written, {LINES_MIN} are needed")
     if is_timed and expected.rotations < ROTATIONS_MIN:

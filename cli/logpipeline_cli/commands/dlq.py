@@ -1,4 +1,4 @@
-"""``logpipeline dlq``: what could not be used, with the reason; again, or never more."""
+"""``logpipeline dlq``: list dead letters, show one, send them again, or delete them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from logpipeline import wire
 from logpipeline.dead_letters import Letter
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, rfc3339_of
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.letters.entries import Choice, DeadStream, Entry, Groups, NoEntry, whole
-from logpipeline_cli.letters.sending import CannotSend, send_again
-from logpipeline_cli.moments import moment_ns
+from logpipeline_cli.dead_letters.entries import Choice, DeadStream, Entry, Groups, NoEntry, whole
+from logpipeline_cli.dead_letters.sending import CannotSend, send_again
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.output import agreed, bytes_text, print_json, table, write_content
 from logpipeline_cli.target import connected, find_target
+from logpipeline_cli.time_arguments import moment_ns
 
-# Refusals that are told one by one; all are counted.
-REFUSALS_TOLD_MAX = 20
+# Refusals that are printed one by one; all are counted.
+REFUSALS_SHOWN_MAX = 20
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action; exit 1 where something of it could not be done."""
+    """Carry out the action; exit 1 if a part of it failed."""
     action = {"ls": _ls, "show": _show, "retry": _retry, "purge": _purge}[args.action]
     return asyncio.run(_with_stream(action, args))
 
@@ -69,7 +68,7 @@ async def _ls(dead: DeadStream, args: argparse.Namespace) -> int:
 
 
 async def _newest(dead: DeadStream, args: argparse.Namespace) -> list[Entry]:
-    """Return the newest entries; never more than the page that is asked for is held."""
+    """Return the newest entries; at most one page of them is held in memory."""
     page: list[tuple[int, Entry]] = []
     async for entry in dead.entries(_choice(args)):
         if args.before is None or entry.number < args.before:
@@ -142,7 +141,7 @@ async def _show(dead: DeadStream, args: argparse.Namespace) -> int:
 
 
 def _readable(letter: Letter) -> bytes:
-    """Return the message unpacked, where its headers say how."""
+    """Return the uncompressed message, where its headers describe the compression."""
     try:
         batch = wire.decode_headers(wire.parse_headers(letter.headers)) if letter.headers else None
         return letter.payload if batch is None else wire.decode_payload(batch, letter.payload)
@@ -159,12 +158,12 @@ async def _retry(dead: DeadStream, args: argparse.Namespace) -> int:
                 continue
             except NoEntry as error:
                 if not args.numbers:
-                    continue  # Another retry was faster.
+                    continue  # another retry was faster
                 why = str(error)
             except (CannotSend, ApiError, NotSent, OutcomeUnknown, TimeoutError) as error:
                 why = f"letter {number} stays: {str(error) or 'the server did not answer in time'}"
             refused += 1
-            if refused <= REFUSALS_TOLD_MAX:
+            if refused <= REFUSALS_SHOWN_MAX:
                 print(why, file=sys.stderr)
     print(f"Sent again: {sent}." + (f" Letters that stay: {refused}." if refused else ""))
     return EXIT_FAILED if refused else EXIT_OK
@@ -176,7 +175,7 @@ async def _purge(dead: DeadStream, args: argparse.Namespace) -> int:
         async for number in numbers:
             count, last = count + 1, max(last, number)
     if not count:
-        print("There are no such letters.")
+        print("No letters match.")
         return EXIT_OK
     if not agreed(f"Delete {count} dead letters for good?", yes=args.yes):
         print("Nothing was deleted.")
@@ -184,7 +183,7 @@ async def _purge(dead: DeadStream, args: argparse.Namespace) -> int:
     deleted = 0 if args.numbers else await dead.purge(_choice(args), last)
     async with aclosing(_chosen(dead, args)) as numbers:
         async for number in numbers:
-            # What came since was not agreed upon.
+            # Letters that came later were not part of the confirmation.
             if number <= last:
                 deleted += await dead.js.message_delete(dead.name, number)
     print(f"Deleted: {deleted}.")
@@ -192,18 +191,20 @@ async def _purge(dead: DeadStream, args: argparse.Namespace) -> int:
 
 
 async def _chosen(dead: DeadStream, args: argparse.Namespace) -> AsyncGenerator[int, None]:
-    """Yield the numbers of those that *args* mean."""
+    """Yield the numbers of the letters that *args* choose."""
     choice = _choice(args)
     is_filtered = choice != Choice()
     if args.numbers:
         if args.all or is_filtered:
-            raise CliError("give numbers, or filters, or --all: not numbers and others together")
+            raise CliError(
+                "give numbers, or filters, or --all; numbers cannot be combined with the others"
+            )
         await dead.info()
         for number in args.numbers:
             yield number
         return
     if not args.all and not is_filtered:
-        raise CliError("say which: numbers, filters such as --reason, or --all")
+        raise CliError("say which letters: give numbers, filters such as --reason, or --all")
     async for entry in dead.entries(choice):
         yield entry.number
 

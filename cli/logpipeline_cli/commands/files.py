@@ -1,46 +1,53 @@
-"""``logpipeline files``: what the collectors wrote, also where none of them runs any more."""
+"""``logpipeline files``: list or print the files that the collectors wrote, also when no collector
+runs any more.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from logpipeline.observe.logs import printable
 from logpipeline.spec import load
-from logpipeline_cli.committed import Piece, Reading, matching, pieces_of
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.committed import Reading, pieces_of
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
+from logpipeline_cli.file_entries import Entry
 from logpipeline_cli.local.layout import Layout, default_data, running_layout
 from logpipeline_cli.output import bytes_text, print_json, table, write_content
 
 
 def run(args: argparse.Namespace) -> int:
-    """List files, or print what is in them."""
+    """List files, or print their content."""
     folders = _collectors(file=args.file, data=args.data)
     if args.action == "ls":
-        return _list(folders, args)
-    return _print(folders, args)
-
-
-def _list(folders: list[Path], args: argparse.Namespace) -> int:
-    pieces = pieces_of(folders, args.host)
-    if args.output == "json":
-        print_json([_entry(piece) for piece in pieces])
+        pieces = pieces_of(folders, args.host)
+        entries = [Entry.of(piece.collector, piece.file) for piece in pieces]
+        print_entries(entries, as_json=args.output == "json")
         return EXIT_OK
-    rows = [
-        (p.file.host, p.file.name, bytes_text(p.file.length), _state(p), p.collector)
-        for p in pieces
-    ]
+    return _print_content(folders, args)
+
+
+def print_entries(entries: Sequence[Entry], *, as_json: bool) -> None:
+    """Print a list of files."""
+    if as_json:
+        print_json([_fields(entry) for entry in entries])
+        return
+    rows = [(e.host, e.name, bytes_text(e.bytes), _state(e), e.member) for e in entries]
     print(table(("HOST", "PATH", "COMMITTED", "STATE", "COLLECTOR"), rows))
-    return EXIT_OK
 
 
-def _print(folders: list[Path], args: argparse.Namespace) -> int:
-    if not matching(pieces_of(folders, args.host), args.path):
-        where = f" match {args.path!r}" if args.path else ""
-        raise CliError(f"no files of {args.host!r}{where}; see `logpipeline files ls`")
+def no_files(args: argparse.Namespace, program: str) -> CliError:
+    """Return the error for a host, or a path, that has no files."""
+    where = f" match {args.path!r}" if args.path else ""
+    return CliError(f"no files of {args.host!r}{where}; see `{program} files ls`")
+
+
+def _print_content(folders: list[Path], args: argparse.Namespace) -> int:
+    if not pieces_of(folders, args.host, glob=args.path):
+        raise no_files(args, "logpipeline")
     reading = Reading(folders, args.host, args.path)
     for chunks in reading.files():
         write_content(chunks, raw=args.raw)
@@ -57,25 +64,25 @@ def _collectors(*, file: str | None, data: str | None) -> list[Path]:
         layout = running_layout(data, None)
     if not (folders := layout.collectors()):
         raise CliError(
-            f"no collector ever ran in {layout.data}; say which folder with --data DIR, or which "
+            f"no collector ever ran in {layout.data}; give another folder with --data DIR, or the "
             "pipeline with -f FILE"
         )
     return folders
 
 
-def _state(piece: Piece) -> str:
-    if piece.file.is_compressed:
+def _state(entry: Entry) -> str:
+    if entry.is_compressed:
         return "compressed"
-    return "rotated" if piece.file.is_rotated else "active"
+    return "rotated" if entry.is_rotated else "active"
 
 
-def _entry(piece: Piece) -> dict[str, Any]:
+def _fields(entry: Entry) -> dict[str, Any]:
     return {
-        "host": piece.file.host,
-        "path": piece.file.name,
-        "bytes": piece.file.length,
-        "rotated": piece.file.is_rotated,
-        "compressed": piece.file.is_compressed,
-        "collector": piece.collector,
-        "file": str(piece.file.path),
+        "host": entry.host,
+        "path": entry.name,
+        "bytes": entry.bytes,
+        "rotated": entry.is_rotated,
+        "compressed": entry.is_compressed,
+        "collector": entry.member,
+        "file": entry.file,
     }

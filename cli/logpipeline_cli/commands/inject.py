@@ -1,4 +1,4 @@
-"""``logpipeline inject``: a manifest with a shipper beside the containers of each workload."""
+"""``logpipeline inject``: add a shipper to the pods of each workload in a manifest."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_OK
-from logpipeline_cli.injection.documents import TEXT_BYTES_MAX, rewritten
-from logpipeline_cli.injection.workloads import (
+from logpipeline_cli.errors import EXIT_OK, CliError
+from logpipeline_cli.injection.manifests import TEXT_BYTES_MAX, rewritten
+from logpipeline_cli.injection.sidecar import (
     CREDENTIAL_KINDS,
     TEMPLATES,
     Credentials,
@@ -31,7 +30,7 @@ _CREDENTIALS = re.compile(r"([a-z]+)=([a-z0-9.-]+):([-._a-zA-Z0-9]+(?:,[-._a-zA-
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the manifest, or write it where it was asked for."""
+    """Print the changed manifest, or write it to --output."""
     found = 0
 
     def change(document: Any) -> None:
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     result = rewritten(_read(args.file), change)
     if not found:
         kinds = ", ".join(TEMPLATES)
-        raise CliError(f"{args.file} runs no pods: give a manifest with one of {kinds}")
+        raise CliError(f"{args.file} has no workload: give a manifest with one of {kinds}")
     if args.output is None:
         sys.stdout.write(result)
     else:
@@ -55,7 +54,7 @@ def _sidecar(args: argparse.Namespace, workload: Manifest) -> Sidecar:
     pipeline = args.pipeline or pipeline_of(workload)
     if pipeline is None:
         raise CliError(
-            f"say for which LogPipeline {name_of(workload)} is, with --pipeline NAME "
+            f"name the LogPipeline for {name_of(workload)} with --pipeline NAME "
             "(`kubectl get logpipelines` lists them)"
         )
     return Sidecar(
@@ -90,11 +89,11 @@ def _read(file: str) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise CliError(f"{file} is no text in UTF-8: {error.reason}") from error
+        raise CliError(f"{file} is not valid UTF-8: {error.reason}") from error
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file at once: it may be the very one that was read."""
+    """Replace the file atomically: it may be the one that was read."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text)
     temporary.replace(path)

@@ -1,6 +1,4 @@
-"""``logpipeline losses``: which bytes are lost, of which file, when and why; and that a person has
-seen it.
-"""
+"""``logpipeline losses``: list lost bytes with their file, time and cause, and acknowledge them."""
 
 from __future__ import annotations
 
@@ -9,28 +7,27 @@ import asyncio
 from typing import Any
 
 from logpipeline.nats.bucket import Bucket
-from logpipeline_cli.balance import acknowledge
 from logpipeline_cli.commands import status
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_OK
-from logpipeline_cli.moments import time_text
+from logpipeline_cli.errors import EXIT_OK, CliError
 from logpipeline_cli.output import bytes_text, print_json, table
+from logpipeline_cli.problems import acknowledge
 from logpipeline_cli.target import Target, connected, find_target
+from logpipeline_cli.time_arguments import time_text
 
 
 def run(args: argparse.Namespace) -> int:
-    """List losses, or note that they were seen."""
+    """List losses, or acknowledge them."""
     target = find_target(file=args.file, data=args.data, nats=args.nats)
     return asyncio.run(show(target, args))
 
 
 async def show(target: Target, args: argparse.Namespace) -> int:
-    """Do what *args* say in the pipeline of *target*."""
+    """List or acknowledge losses of the pipeline of *target*."""
     async with connected(target, "losses") as js:
         gathered = await status.gather(js, target)
         if args.acknowledge:
             bucket = Bucket(js, target.pipeline.names.state_bucket)
-            ids = _meant(args.acknowledge, gathered["lost"])
+            ids = _chosen(args.acknowledge, gathered["lost"])
             await acknowledge(bucket, ids)
             print(f"Acknowledged: {len(ids)}.")
             return EXIT_OK
@@ -42,13 +39,13 @@ async def show(target: Target, args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _meant(words: list[str], rows: list[dict[str, Any]]) -> list[str]:
+def _chosen(words: list[str], rows: list[dict[str, Any]]) -> list[str]:
     known = [row["id"] for row in rows]
     if words == ["all"]:
         return known
-    if strangers := [word for word in words if word not in known]:
+    if unknown := [word for word in words if word not in known]:
         raise CliError(
-            f"no such loss: {', '.join(strangers)}; see `logpipeline losses --all`, or say `all`"
+            f"no such loss: {', '.join(unknown)}; see `logpipeline losses --all`, or give `all`"
         )
     return words
 

@@ -1,4 +1,4 @@
-"""``logpipeline nats-auth``: users and accounts for a nats-server of one's own, as files."""
+"""``logpipeline nats-auth``: write users and accounts for your own nats-server."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 from logpipeline.authority import user_of_host
 from logpipeline.spec import load
 from logpipeline.subjects import BadHost, check_host
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.errors import EXIT_OK, CliError
 from logpipeline_cli.local.users import Logins, private
 
 CONFIG = "accounts.conf"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the server's part of the configuration, and the files of each user."""
+    """Write the accounts for the server's configuration, and the files of each user."""
     pipeline = load(Path(args.file))
     folder = Path(args.out)
     try:
@@ -39,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(accounts: object) -> str:
-    # The server's own format takes JSON for a value.
+    # The server's configuration format accepts JSON as a value.
     return f"accounts: {json.dumps(accounts, indent=2, ensure_ascii=False)}\n"

@@ -1,4 +1,4 @@
-"""``logpipeline query``: a question in SQL, or a search, answered from the table's files."""
+"""``logpipeline query``: an SQL query, or a search, over the table's files."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from typing import Any
 import duckdb
 
 from logpipeline.multiline import chosen
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.errors import EXIT_OK, CliError
 from logpipeline_cli.output import escaped, escaped_name, print_json, table
 from logpipeline_cli.tables.duck import opened
-from logpipeline_cli.tables.places import logs_for, moment, storage_for
+from logpipeline_cli.tables.target import logs_for, storage_for
+from logpipeline_cli.time_arguments import moment
 from logpipeline_spark.table.search import Search
 
 ROWS_AT_ONCE = 10_000
-# A terminal shows no more anyway; -o json and csv print everything.
+# More rows are of no use on a terminal; -o json and csv print all.
 TEXT_ROWS_MAX = 10_000
-# The question of a search that comes without SQL.
+# The query for a search without SQL.
 FOUND = (
     "SELECT ts, host, namespace, pod, container, source, line FROM lines "
     "ORDER BY ts, stream, incarnation, seq, idx"
 )
-# How versions of DuckDB say that Arrow did not read on.
+# Texts by which versions of DuckDB report that Arrow could not read a file.
 _UNREAD = ("get_next failed", "reading the stream registered as")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answer.
+    """Print the result.
 
     Raises:
-        CliError: nothing is asked, the question has a mistake, or a file cannot be read.
+        CliError: there is no query, it has a mistake, or a file cannot be read.
         Refused: there is no table, or it is damaged.
     """
     search = Search(tuple(args.grep)) if args.grep else None
     if search is None and args.sql is None:
-        raise CliError("nothing is asked: give a question in SQL, or --grep and a word")
+        raise CliError("there is no query: give one in SQL, or --grep with a word")
     if search is not None and not len(search.words):
-        print("--grep names no word: all lines of that time are read", file=sys.stderr)
+        print("--grep has no word: all lines of that time are read", file=sys.stderr)
     question, show = args.sql or FOUND, _PRINTERS[args.output]
     if args.sql is None and args.output == "text":
-        # With a limit, no more than these are held in order.
+        # With a limit, only so many rows are held for sorting.
         question, show = f"{FOUND} LIMIT {TEXT_ROWS_MAX + 1}", _lines
     now = datetime.now(UTC)
     since, until = moment(args.since, now=now), moment(args.until, now=now)
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _sentence(error: duckdb.Error) -> str:
     if any(said in str(error) for said in _UNREAD):
-        return f"a file cannot be read, `logpipeline table verify` says which: {error}"
-    return f"the question has a mistake: {error}"
+        return f"a file cannot be read (`logpipeline table verify` says which): {error}"
+    return f"the query has a mistake: {error}"
 
 
 def _lines(_: list[str], answer: duckdb.DuckDBPyConnection) -> None:
@@ -93,7 +93,7 @@ def _text(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
 
 def _say_more(answer: duckdb.DuckDBPyConnection) -> None:
     if answer.fetchone() is not None:
-        print(f"… and more: these are the first {TEXT_ROWS_MAX} rows", file=sys.stderr)
+        print(f"… and more rows: these are the first {TEXT_ROWS_MAX}", file=sys.stderr)
 
 
 def _json(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
@@ -108,7 +108,7 @@ def _csv(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
 
 
 def _shown(value: Any) -> str:
-    # A line may hold what a terminal would act on.
+    # A line may contain control characters, on which a terminal would act.
     if isinstance(value, bytes):
         return escaped(value)
     if isinstance(value, list | tuple):
@@ -122,7 +122,7 @@ def _cell(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* as JSON has it; bytes, which need be no text, as base64."""
+    """Return *value* as JSON can hold it; bytes, which may be no valid text, as base64."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""``logpipeline replay``: what the streams still hold, written as collectors do, elsewhere."""
+"""``logpipeline replay``: write stored messages again, as collectors do, to another place."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from pathlib import Path
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.scan import StreamChanged
 from logpipeline.partition import partition_of
-from logpipeline.spec.selection import selects
+from logpipeline.spec.partition_list import selects
 from logpipeline.subjects import Subjects, check_host
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_OK
-from logpipeline_cli.moments import moment_ns
+from logpipeline_cli.errors import EXIT_OK, CliError
 from logpipeline_cli.replaying.reading import Pace, Question, Reader, SinkOf, Span, span_of
 from logpipeline_cli.replaying.sinks import Folder, FolderSink, Page, PageSink, config_of
 from logpipeline_cli.target import Target, connected, find_target
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.render import Output
+from logpipeline_cli.time_arguments import moment_ns
 from logpipeline_collector.config import from_pipeline
+from logpipeline_collector.files.partition import FileStorage
+from logpipeline_collector.files.render import Output
 
-# Streams that are read side by side where all need not be; what is on its way to us is bounded.
+# Streams that are read at the same time, unless all must be; limits the bytes in flight.
 STREAMS_AT_ONCE = 16
 PULL_BUDGET_BYTES = 64 * 1024 * 1024
-# Those that need be: with a pace, and to follow.
+# The limit where all streams must be read at the same time: with a pace, and with --follow.
 STREAMS_MAX = 64
-# Words of which another one makes another replay.
-TELLING = (
+# The arguments that identify a replay: with other values it is another one.
+IDENTITY = (
     "output", "since", "until", "from_seq", "to_seq", "partition", "host", "pod_namespace", "pod",
     "container", "follow",
 )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is asked for."""
+    """Write the messages that were asked for."""
     if args.speed is not None and (args.original_speed or args.speed <= 0):
-        raise CliError("--speed is a number above 0, and --original-speed is --speed 1")
+        raise CliError("give --speed a number above 0, or --original-speed (the same as --speed 1)")
     question = Question(
         since_ns=moment_ns("--since", args.since) if args.since else None,
         until_ns=moment_ns("--until", args.until) if args.until else None,
@@ -54,14 +53,16 @@ def run(args: argparse.Namespace) -> int:
     try:
         asyncio.run(_replay(target, question, args))
     except* StreamChanged as group:
-        raise CliError(f"{group.exceptions[0]}: what was written is right, and not all") from None
+        raise CliError(
+            f"{group.exceptions[0]}: what was written is correct, but not complete"
+        ) from None
     return EXIT_OK
 
 
 async def _replay(target: Target, question: Question, args: argparse.Namespace) -> None:
     folder = None
     if args.into != "-":
-        asked = {name: getattr(args, name) for name in TELLING}
+        asked = {name: getattr(args, name) for name in IDENTITY}
         folder = Folder(Path(args.into), {"pipeline": target.pipeline.name, **asked})
     spans = folder.spans() if folder is not None else None
     numbers = _partitions(target, question, args.partition)
@@ -85,7 +86,7 @@ async def _replay(target: Target, question: Question, args: argparse.Namespace) 
             pace,
         )
         await _all(reader, spans, together)
-    _tell(reader)
+    _print_counts(reader)
 
 
 async def _all(reader: Reader, spans: dict[int, Span], together: int) -> None:
@@ -114,7 +115,9 @@ def _partitions(target: Target, question: Question, chosen: str | None) -> list[
     if not numbers:
         raise CliError(f"--partition {chosen!r} names no partition of this pipeline or host")
     if question.has_sequences and len(numbers) > 1:
-        raise CliError("--from-seq and --to-seq are numbers of one stream: say --partition N too")
+        raise CliError(
+            "--from-seq and --to-seq are sequences of one stream: give --partition N, too"
+        )
     return numbers
 
 
@@ -136,13 +139,12 @@ def _sinks(target: Target, folder: Folder | None, output: Output | None) -> Sink
         return lambda number, span: PageSink(page)
     collectors = from_pipeline(
         target.pipeline, member="replay", data=folder.path, nats=target.nats
-    ).archive
-    config = config_of(collectors, folder.path, form)
-    descriptors = Descriptors(config.open_files_max)
-    return lambda number, span: FolderSink(config, number, span, descriptors)
+    ).files
+    storage = FileStorage(config_of(collectors, folder.path, form))
+    return lambda number, span: FolderSink(storage, number, span)
 
 
-def _tell(reader: Reader) -> None:
+def _print_counts(reader: Reader) -> None:
     print(f"{reader.lines} lines of {reader.messages} messages", file=sys.stderr)
     if reader.unreadable:
         print(

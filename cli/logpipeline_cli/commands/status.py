@@ -1,4 +1,4 @@
-"""``logpipeline status``: what stands where, who owns it, and what is missing."""
+"""``logpipeline status``: partitions with owner and lag, shippers, tables, and problems."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
-from logpipeline.tables.standing import tables_of
-from logpipeline_cli.balance import acknowledged, conflicts, lost, problems, untold
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.letters.entries import room_of
-from logpipeline_cli.moments import time_text
+from logpipeline.tables.state import tables_of
+from logpipeline_cli.dead_letters.entries import room_of
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
-from logpipeline_cli.tables.absence import why_no_table
-from logpipeline_cli.tables.standing import as_json, standing
+from logpipeline_cli.problems import acknowledged, conflicts, lost, problems, untold
+from logpipeline_cli.tables.status import as_json, standing, why_no_table
 from logpipeline_cli.target import Target, ask, connected, find_target
+from logpipeline_cli.time_arguments import time_text
 
 WATCH_EVERY_S = 1.0
 ROWS_SHOWN_MAX = 20
 _SHIPPER_COLUMNS = (
-    *("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "ON THE WAY", "MISSING", "UNSEEN", "PUT ASIDE"),
+    *("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "ON THE WAY", "MISSING", "UNSEEN", "REFUSED"),
     "STATE",
 )
-# What somebody else knows of the pipeline, by its name in JSON.
+# Returns further fields of the status, by their names in JSON: what the operator found.
 More = Callable[[], dict[str, Any]]
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def check(target: Target, *, as_json: bool, known: Sequence[str] = ()) -> int:
-    """Print the problems of the pipeline, one a line, those that are *known* first; return
+    """Print the problems of the pipeline, one on a line, those of *known* first; return
     `EXIT_FAILED` if there is one.
     """
     async with connected(target, "status") as js:
@@ -53,12 +52,12 @@ async def check(target: Target, *, as_json: bool, known: Sequence[str] = ()) -> 
     if as_json:
         print_json({"problems": found})
     else:
-        print("\n".join(map(printable, found)) or "everything balances")
+        print("\n".join(map(printable, found)) or "no problems")
     return EXIT_FAILED if found else EXIT_OK
 
 
 async def show(target: Target, *, as_json: bool, watch: bool, more: More = dict) -> None:
-    """Print the status; *more* returns what else is known, which may have *conditions*."""
+    """Print the status with the fields that *more* returns, such as *conditions*."""
     async with connected(target, "status") as js:
         if not watch:
             _show(await gather(js, target) | more(), as_json=as_json)
@@ -68,7 +67,7 @@ async def show(target: Target, *, as_json: bool, watch: bool, more: More = dict)
                 status = await gather(js, target) | more()
                 _show(status, as_json=as_json, clear=sys.stdout.isatty())
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                # Who watches wants to see when it comes back.
+                # With --watch a user wants to see when the server is back.
                 print(f"the server does not answer: {printable(str(error))}", file=sys.stderr)
             sys.stdout.flush()
             await asyncio.sleep(WATCH_EVERY_S)
@@ -82,7 +81,7 @@ def _show(status: dict[str, Any], *, as_json: bool, clear: bool = False) -> None
 
 
 async def gather(js: JetStream, target: Target) -> dict[str, Any]:
-    """Return all that is known of the pipeline now, as it is printed in JSON."""
+    """Return the status of the pipeline now, as it is printed in JSON."""
     pipeline = target.pipeline
     answers, partitions = await asyncio.gather(
         ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
@@ -121,7 +120,7 @@ def _no_table(target: Target) -> str:
 
 
 def render(status: dict[str, Any]) -> str:
-    """Return *status* as people read it."""
+    """Return *status* as text."""
     partitions = [PartitionState(**entry) for entry in status["partitions"]]
     lag = sum(state.lag_messages for state in partitions)
     lines = [
@@ -177,7 +176,7 @@ def _some(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]
 
 
 def _members(status: dict[str, Any]) -> int:
-    """Return how many collectors answer; each worker of one answers for itself."""
+    """Return how many collectors answer."""
     return len({(answer.get("group"), answer.get("member")) for answer in status["collectors"]})
 
 
@@ -232,7 +231,7 @@ def _without_secret(url: str) -> str:
 
 
 def _missing(answers: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the sources with missing bytes: shippers never read them, collectors have holes."""
+    """Return the sources with missing bytes: never read by a shipper, or a hole at a collector."""
     rows = []
     for answer in answers["shipper"]:
         for source in answer.get("sources", []):

@@ -1,29 +1,33 @@
-"""``logpipeline stream``: deletes stored messages by hand, after it was asked, and prints the
-options with which Spark reads them.
+"""``logpipeline stream``: delete stored messages, or print the options with which Spark reads them;
+and ``logpipeline export``: existing streams and consumers as a LogPipeline that adopts them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import re
 from typing import Any
 
 from logpipeline.authority import OPERATOR, TABLE
 from logpipeline.credentials import nats_options
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import partition_of
+from logpipeline.plan.export import NotExportable, export_streams
+from logpipeline.plan.model import Config
+from logpipeline.plan.observe import consumers_of, stream_names
 from logpipeline.subjects import Subjects, check_host, names_of
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
+from logpipeline_cli.fshipper import nats_of
 from logpipeline_cli.output import agreed, bytes_text, escaped, print_json, table
-from logpipeline_cli.target import Target, connected, find_target
-from logpipeline_spark.source.options import login_of
+from logpipeline_cli.target import Target, connected, find_target, reached
 
 SHOWN_BYTES_MAX = 200
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do the action; exit 1 where nothing was done."""
+def stream(args: argparse.Namespace) -> int:
+    """Carry out the action; exit 1 where nothing was deleted."""
     target = find_target(file=args.file, data=args.data, nats=args.nats)
     if args.action == "options":
         return _options(target, as_json=args.output == "json")
@@ -32,11 +36,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(target: Target, *, as_json: bool) -> int:
-    """Print with which options Spark's data source reads the pipeline's streams."""
+    """Print the options with which Spark's data source reads the pipeline's streams."""
+    from logpipeline_spark.source.options import login_of
+
     pipeline, nats = target.pipeline, target.nats
     layout = target.layout
     if nats.user_file is not None and nats.user_file.parent == layout.login(OPERATOR):
-        # The server that runs here has a user that may only read.
+        # The server that runs here has a user with read access only.
         nats = nats_options(pipeline, servers=nats.servers, login=layout.login(TABLE))
     options = login_of(nats)
     names = pipeline.names
@@ -67,8 +73,8 @@ async def _remove(target: Target, args: argparse.Namespace) -> int:
             return EXIT_FAILED
         await _refusable(js, f"STREAM.MSG.DELETE.{stream}", {"seq": args.sequence})
     print(
-        "It is deleted, and its bytes are overwritten. Its lines stay in files and in the table: "
-        "see docs/consuming.md, Privacy."
+        "The message is deleted, and its bytes are overwritten. Its lines stay in files and in the "
+        "table: see docs/consuming.md, Privacy."
     )
     return EXIT_OK
 
@@ -88,14 +94,16 @@ async def _purge(target: Target, args: argparse.Namespace) -> int:
             print(f"{stream}: {state['messages']} messages, {bytes_text(state['bytes'])}")
         of = f"the messages of {host}" if host else "all of them"
         kept = f", but for the newest {args.keep} of each stream" if args.keep else ""
-        if not agreed(f"Delete {of}{kept}? What no collector has is lost.", yes=args.yes):
+        if not agreed(
+            f"Delete {of}{kept}? Messages that no collector has written are lost.", yes=args.yes
+        ):
             print("Nothing was deleted.")
             return EXIT_FAILED
         deleted = 0
         for stream in streams:
             answer = await _refusable(js, f"STREAM.PURGE.{stream}", body)
             deleted += int(answer["purged"])
-    print(f"{deleted} messages are deleted.")
+    print(f"{deleted} messages were deleted.")
     return EXIT_OK
 
 
@@ -106,7 +114,7 @@ def _numbers(args: argparse.Namespace, partitions: int) -> list[int]:
 def _stream(target: Target, partition: int) -> str:
     count = max(target.pipeline.spec.partitions, 1)
     if partition >= count:
-        raise CliError(f"there is no partition {partition}: they are 0 to {count - 1}")
+        raise CliError(f"there is no partition {partition}; partitions are 0 to {count - 1}")
     return target.pipeline.names.stream(partition)
 
 
@@ -118,13 +126,56 @@ async def _info(js: JetStream, stream: str) -> dict[str, Any]:
 
 
 async def _refusable(js: JetStream, request: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Ask for a deletion, and say what to do where the stream forbids it."""
+    """Request a deletion; where the stream forbids it, raise an error that explains it."""
     try:
         return dict(await js.call(request, body or None))
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
             raise
         raise CliError(
-            f"{error.description}; streams with denyDelete or denyPurge give nothing away: "
-            "that cannot be taken back"
+            f"{error.description}; a stream with denyDelete or denyPurge deletes nothing on "
+            "request, and these settings cannot be taken back"
         ) from error
+
+
+def export(args: argparse.Namespace) -> int:
+    """Print the resource."""
+    import yaml
+
+    resource = asyncio.run(_exported(args))
+    print(yaml.safe_dump(resource, sort_keys=False), end="")
+    return EXIT_OK
+
+
+async def _exported(args: argparse.Namespace) -> dict[str, Any]:
+    async with reached(nats_of(os.environ, args.nats), "export") as js:
+        names = await _names(js, args.streams)
+        streams: list[Config] = []
+        consumers: dict[str, list[Config]] = {}
+        for name in names:
+            info = await js.stream_info(name)
+            if info is None:
+                raise CliError(f"there is no stream {name} any more: try again")
+            streams.append(info["config"])
+            if not args.no_consumers:
+                consumers[name] = [each["config"] for each in await consumers_of(js, name)]
+    try:
+        return export_streams(streams, consumers, partitions=args.partitions)
+    except NotExportable as error:
+        raise CliError(str(error)) from None
+
+
+async def _names(js: JetStream, wanted: list[str]) -> list[str]:
+    """Return the streams that *wanted* names: single ones, or all streams of a base."""
+    there = await stream_names(js)
+    found: dict[str, None] = {}
+    for word in wanted:
+        numbered = re.compile(re.escape(word) + r"_\d+")
+        meant = [word] if word in there else [name for name in there if numbered.fullmatch(name)]
+        if not meant:
+            raise CliError(
+                f"there is no stream {word}, nor {word}_0 and so on; there are: "
+                f"{', '.join(there) or 'none'}"
+            )
+        found |= dict.fromkeys(meant)
+    return list(found)

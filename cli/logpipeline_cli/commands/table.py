@@ -1,4 +1,4 @@
-"""``logpipeline table``: keeps a table of all lines, and looks after it."""
+"""``logpipeline table``: write and maintain a table of all lines."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from typing import TYPE_CHECKING
 
 from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import table_key
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.moments import moment_ns
-from logpipeline_cli.output import bytes_text, print_json, table
-from logpipeline_cli.tables.places import logs_for, pipeline_and_layout, storage_for
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
+from logpipeline_cli.output import agreed, bytes_text, print_json, table
+from logpipeline_cli.tables.target import logs_for, pipeline_and_layout, storage_for
+from logpipeline_cli.time_arguments import moment_ns
 
 if TYPE_CHECKING:
-    from logpipeline_spark.running.settings import JobSettings
+    from logpipeline_spark.job.settings import JobSettings
     from logpipeline_spark.table.upkeep import Upkeep
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out the action that the words name."""
+    """Carry out the given action."""
     return _ACTIONS[args.action](args)
 
 
 def _run(args: argparse.Namespace) -> int:
     from logpipeline.observe import logs
-    from logpipeline_cli.commands.component import http_address, server_of
+    from logpipeline_cli.commands.components import http_address, server_of
     from logpipeline_cli.local.parts import die_with_parent
 
     try:
-        from logpipeline_spark.running import service
-        from logpipeline_spark.running.settings import settings_of
+        from logpipeline_spark.job import service
+        from logpipeline_spark.job.settings import settings_of
     except ImportError as error:
         raise CliError(f"{error.name} is not installed: pip install 'logpipeline[spark]'") from None
     die_with_parent()
@@ -64,20 +63,21 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _beside(settings: JobSettings, args: argparse.Namespace) -> JobSettings:
-    """Return the settings of a second table, beside the pipeline's own. It has a folder of its own,
-    and does not report its progress: streams are trimmed by that, and the own table may be behind.
+    """Return the settings of a second table, beside the pipeline's own. It has its own folder, and
+    does not report its progress: streams are trimmed by reported progress, and the pipeline's own
+    table may be behind.
 
     Raises:
-        CliError: no other path is given, or no time.
+        CliError: the path of another table is missing, or the time is wrong.
     """
-    from logpipeline_spark.source.places import EARLIEST, Place
+    from logpipeline_spark.source.offsets import EARLIEST, Place
     from logpipeline_spark.table.s3 import storage_of
 
     own, path = storage_of(settings.path).url, args.path and storage_of(args.path).url
     if not path or path == own:
         raise CliError(
-            f"--from makes a table beside {own}: say with --path where it is to be, and the same "
-            "again to go on with it"
+            f"--from writes a table beside {own}: give its path with --path; give the same path "
+            "again to continue it"
         )
     begin = EARLIEST
     if args.begin != EARLIEST.kind:
@@ -88,7 +88,7 @@ def _beside(settings: JobSettings, args: argparse.Namespace) -> JobSettings:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from logpipeline_spark.table.reading import files
+    from logpipeline_spark.table.scan import files
 
     entries = files(logs_for(args, storage_for(args)))
     if args.output == "json":
@@ -134,7 +134,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    from logpipeline_spark.table.compact import Sizes
+    from logpipeline_spark.table.compaction import Sizes
 
     pipeline, upkeep = _upkeep(args)
     merges = upkeep.compact(
@@ -163,14 +163,29 @@ def _erase(args: argparse.Namespace) -> int:
 
 
 def _rebuild(args: argparse.Namespace) -> int:
-    from logpipeline_cli.tables.rebuilding import rebuild
+    from logpipeline_spark.job.rebuild import Rebuild
+    from logpipeline_spark.table.writer import PATIENCE_S
 
     storage = storage_for(args)
-    return rebuild(args, storage, logs_for(args, storage))
+    rebuilding = Rebuild(storage, logs_for(args, storage))
+    plan = rebuilding.plan()
+    if plan is None:
+        print(f"The state of table {storage.url} is intact; nothing to do.")
+        return EXIT_OK
+    print("\n".join(plan.sentences()))
+    if args.dry_run:
+        return EXIT_OK
+    if not agreed("Continue from there?", yes=args.yes):
+        print("Nothing was changed.")
+        return EXIT_FAILED
+    print(f"Checking for {PATIENCE_S:.0f} seconds that no job writes the table.", flush=True)
+    rebuilding.carry_out(plan)
+    print("The state was restored; the next job continues from it.")
+    return EXIT_OK
 
 
 def _upkeep(args: argparse.Namespace) -> tuple[LogPipeline, Upkeep]:
-    """Return what looks after the table, which may be done beside the job that writes it."""
+    """Return the upkeep of the table, which may run beside the job that writes it."""
     from logpipeline_spark.table.upkeep import Upkeep
 
     pipeline, _ = pipeline_and_layout(args)

@@ -18,24 +18,23 @@ from logpipeline.nats.jetstream import ApiError, JetStream, StoredMessage
 from logpipeline.nats.scan import DirectReader
 from logpipeline.partition import partition_of
 from logpipeline.subjects import Subjects, check_host
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_OK
-from logpipeline_cli.moments import moment_ns
+from logpipeline_cli.errors import EXIT_OK, CliError
 from logpipeline_cli.output import escaped_name, write_line
 from logpipeline_cli.target import Target, connected, find_target
+from logpipeline_cli.time_arguments import moment_ns
 
-# A line is seen soon after it passed. Each look is a request for each partition: with many of them
-# looks are rarer, so that a server notices none of it.
+# A line appears soon after it was stored. Each look is a request for each partition: with many
+# partitions looks are rarer, so that they are no load for the server.
 LOOK_EVERY_S = 0.5
 REQUESTS_A_SECOND_MAX = 200
-# After so many looks that found nothing: is the stream still what it was?
+# After so many looks that found nothing, the stream is checked: it may have been replaced.
 LOOKS_MAX = 20
 REOPEN_AFTER_S = 0.5
 
 
 @dataclass(slots=True)
 class Filter:
-    """Which lines are wanted, and how many still are (None: all)."""
+    """The lines that are wanted, and how many of them still (None: all)."""
 
     namespace: str | None
     pod: str | None
@@ -43,7 +42,7 @@ class Filter:
     left: int | None
 
     def wants(self, batch: wire.Batch | None) -> bool:
-        """Whether lines of *batch* (None: a foreign message) can be wanted at all."""
+        """Return whether lines of *batch* may be wanted; None is a message of another program."""
         if self.namespace is None and self.pod is None:
             return True
         if batch is None:
@@ -53,12 +52,12 @@ class Filter:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print lines until enough came, or till Ctrl-C."""
+    """Print lines, as many as asked for, or until Ctrl-C."""
     return show(find_target(file=args.file, data=args.data, nats=args.nats), args)
 
 
 def show(target: Target, args: argparse.Namespace) -> int:
-    """Print lines of *target* as *args* say."""
+    """Print the lines of *target* that *args* choose."""
     lines = Filter(args.pod_namespace, args.pod, _pattern(args.grep), args.lines)
     since_ns = moment_ns("--since", args.since) if args.since else None
     host = check_host(args.host) if args.host else None
@@ -69,7 +68,7 @@ def show(target: Target, args: argparse.Namespace) -> int:
 async def tail(
     target: Target, host: str | None, since_ns: int | None, lines: Filter, *, raw: bool
 ) -> None:
-    """Print lines of *host*, or of all, from *since_ns* on until enough of them came."""
+    """Print lines of *host*, or of all, from *since_ns* on, until there were enough."""
     names, partitions = target.pipeline.names, target.pipeline.spec.partitions
     subjects = Subjects(names.subject, partitions)
     wanted = [partition_of(host, partitions)] if host else range(max(partitions, 1))
@@ -106,8 +105,8 @@ async def tail(
 
 
 class _Follower:
-    """Follows one stream from a time on, or from now on, by reading what is stored: the server
-    makes nothing for it, so that a right to read is enough.
+    """Follows one stream from a time on, or from now on, by reading stored messages. It creates no
+    consumer, so that read access is enough.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class _Follower:
         self._stream = stream
         self._subject = subject
         self._since_ns = since_ns
-        # The first sequence that was not looked at; None where a time says where to begin.
+        # The next sequence to read; None where a time says where to begin.
         self._next: int | None = None
         self._is_direct = True
 
@@ -147,12 +146,12 @@ class _Follower:
         self._is_direct = bool(info["config"].get("allow_direct"))
         if not self._is_direct and self._js.connection.options.js_domain == READERS_DOMAIN:
             raise CliError(
-                f"stream {self._stream} has no allowDirect, without which a reader sees nothing of "
-                "it: set spec.stream.allowDirect, or tail with the right to the operator's Secret"
+                f"stream {self._stream} has no allowDirect, which a login with read access needs: "
+                "set spec.stream.allowDirect, or tail with the right to get the operator's Secret"
             )
         end = int(info["state"]["last_seq"]) + 1
         if self._next is not None:
-            # A server that lost its end gives the same numbers again.
+            # A server that lost the end of a stream uses its sequences again.
             self._next = min(self._next, end)
         elif self._since_ns is None:
             self._next = end
@@ -164,7 +163,7 @@ class _Follower:
             for message in found:
                 self._next = message.sequence + 1
                 show(message)
-            # A reader behind a pipe wants to see lines as they pass, too.
+            # A reader behind a pipe, too, gets lines as they pass.
             sys.stdout.flush()
             if not found:
                 idle += 1
@@ -180,7 +179,7 @@ class _Follower:
             raise self._unreadable(error.description) from error
 
     async def _from_leader(self) -> list[StoredMessage]:
-        """Return the next message, where the stream allows no direct get: one by one."""
+        """Return the next message of a stream that allows no direct get: one by one."""
         while True:
             start = self._next or 1
             found = await self._js.next_from_leader(self._stream, start, self._subject)
@@ -198,7 +197,7 @@ class _Follower:
 def _lines_of(
     message: StoredMessage, subjects: Subjects, lines: Filter, *, raw: bool
 ) -> Iterator[bytes]:
-    """Yield what to print of one message; a message that cannot be read is shown as such."""
+    """Yield the lines to print of one message; one that cannot be read is shown as such."""
     try:
         _, host = subjects.read(message.subject)
         batch = (

@@ -1,4 +1,4 @@
-"""``logpipeline up``: the whole pipeline on this machine, until Ctrl-C."""
+"""``logpipeline up``: run the whole pipeline on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline, check_update, load
-from logpipeline_cli.errors import CliError, explain
-from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.errors import EXIT_OK, CliError, explain
 from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.local.running import (
     apply_here,
@@ -61,11 +60,11 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
             watcher = tasks.create_task(_watch(file, supervisor, args.allow_data_loss))
             await stop.wait()
             watcher.cancel()
-        log.info("stopping: what stands in the files is still sent and written")
+        log.info("stopping; lines that are in the log files are still sent and written")
 
 
 async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:
-    """Apply *file* whenever its content changes; a mistake in it changes nothing."""
+    """Apply *file* when its content changes; a file with mistakes changes nothing."""
     seen, problem = _digest(file), ""
     while True:
         await asyncio.sleep(WATCH_EVERY_S)
@@ -82,7 +81,7 @@ async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> N
                 log.error("the changed file was not applied", extra={"why": why})
             problem = why
             if isinstance(error, NotSent | OutcomeUnknown):
-                # The file is right, the server is away: the next look tries again.
+                # The file is right, but the server does not answer: try again.
                 continue
         else:
             problem = ""
@@ -93,13 +92,15 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
     pipeline = load(file)
     old = supervisor.pipeline
     if (pipeline.namespace, pipeline.name) != (old.namespace, old.name):
-        raise CliError("namespace and name cannot change while it runs; stop it, and start it anew")
+        raise CliError(
+            "namespace and name cannot change while the pipeline runs; stop it, and start it again"
+        )
     if mistakes := check_update(old, pipeline):
         raise CliError("; ".join(f"{mistake.path}: {mistake.message}" for mistake in mistakes))
     if pipeline.spec.nats != old.spec.nats or pipeline.spec.local.nats != old.spec.local.nats:
         raise CliError(
-            "the server cannot change while it runs: spec.nats, spec.local.nats; stop "
-            "it, and start it anew"
+            "spec.nats and spec.local.nats cannot change while the pipeline runs; stop it, and "
+            "start it again"
         )
     pipeline = with_table_if_possible(pipeline)
     async with supervisor.applying:
@@ -113,5 +114,5 @@ def _digest(file: Path) -> bytes | None:
     try:
         return hashlib.sha256(file.read_bytes()).digest()
     except OSError:
-        # An editor replaces it; the next look sees the new one.
+        # An editor is just replacing it.
         return None

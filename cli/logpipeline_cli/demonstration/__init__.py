@@ -1,1 +1,1 @@
-"""The demo: a busy application, this machine's own logs, a screen, and the check."""
+"""The parts of the demo: the running pipeline and application, the screen, and the check."""

@@ -1,4 +1,4 @@
-"""One run of the demo: start everything, show it, stop writing, wait until all has arrived."""
+"""One run of the demo: start everything, show it, stop writing, wait until all lines arrived."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.trim import table_progress
 from logpipeline.tables.progress import table_key
-from logpipeline_cli.demonstration.archived import ArchiveCounter, Archived
 from logpipeline_cli.demonstration.screen import Frame, Progress, Screen
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.target import ask
+from logpipeline_demo.outputs import ArchiveCounter, Archived
 
 ANSWER_DEADLINE_S = 5.0
 STOP_DEADLINE_S = 20.0
 
 EVERY_S = 0.5
 LOOK_EVERY_S = 0.002
-# The first line waits for all parts to start, on a busy machine for long.
+# The first line waits until all components have started; on a busy machine that takes long.
 ARRIVES_WITHIN_S = 30.0
 SAMPLES_MAX = 200
 
 FRAME_EVERY_S = 1.0
-# After writing has ended, only the lines that are under way have to arrive.
+# After writing has ended, only lines in flight have to arrive.
 SETTLE_LOOK_EVERY_S = 0.2
-# Each look asks the server about every stream, while Spark wants the processor.
+# Each look asks the server about every stream, and Spark needs the processor meanwhile.
 TABLE_LOOK_EVERY_S = 0.5
-# All that was written must have arrived within this time after writing ended.
+# All lines must have arrived within this time after writing ended.
 SETTLE_DEADLINE_S = 90.0
 # Spark starts within seconds on an idle machine, and within minutes on one that is very busy.
 TABLE_DEADLINE_S = 240.0
-# The shippers look through their folders every second or two. If nothing is under way for so long
-# and lines are missing, they are lost; the check names them.
+# The shippers scan their folders every second or two. If nothing is in flight for so long and
+# lines are missing, they are lost; the check names them.
 QUIET_S = 5.0
 
 
@@ -68,7 +68,7 @@ class BusyApplication:
         )
 
     async def ask(self) -> None:
-        """Learn how many lines and rotations there were; a late answer is left."""
+        """Update the numbers of lines and rotations; a late answer is skipped."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -84,7 +84,7 @@ class BusyApplication:
                 self.lines, self.rotations = answer["lines"], answer["rotations"]
 
     async def stop(self) -> None:
-        """Let it finish its open lines and its ledger."""
+        """Stop writing, after open lines and the ledger are complete."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -95,12 +95,14 @@ class BusyApplication:
         except TimeoutError:
             process.kill()
             await process.wait()
-            raise CliError("the busy application did not stop, so its ledger ends open") from None
+            raise CliError(
+                "the busy application did not stop in time, so that its ledger is incomplete"
+            ) from None
 
 
 class Probe:
-    """Writes to *path*, and looks for its lines in the collectors' *outputs*. *first_s* is how long
-    the first one took.
+    """Measures the latency: writes lines to *path*, and looks for them in the collectors'
+    *outputs*. *first_s* is the latency of the first one.
     """
 
     def __init__(self, path: Path, outputs: Path) -> None:
@@ -111,12 +113,12 @@ class Probe:
         self.first_s: float | None = None
 
     def prepare(self) -> None:
-        """Make the file, so that it can be watched from its beginning."""
+        """Create the file, so that it is watched from its beginning."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
 
     async def run(self) -> None:
-        """Measure for ever."""
+        """Measure until cancelled."""
         number = 0
         with self.path.open("ab", buffering=0) as file:
             while True:
@@ -127,7 +129,7 @@ class Probe:
                 if await self._arrived(line, started + ARRIVES_WITHIN_S):
                     took_s = time.monotonic() - started
                     if self.first_s is None:
-                        # It waited for every process to start, which is no latency.
+                        # It waited until every process had started, and does not count as latency.
                         self.first_s = took_s
                     else:
                         self._samples.append(took_s)
@@ -174,7 +176,7 @@ class Rehearsal:
     _at_s: float = 0.0
 
     async def run(self, screen: Screen, until: Callable[[], bool]) -> None:
-        """Write and show until *until*, then end all writing."""
+        """Write and show frames until *until* returns True, then stop writing."""
         await self.application.start()
         probing = asyncio.create_task(self.probe.run())
         try:
@@ -189,8 +191,8 @@ class Rehearsal:
             await self.application.stop()
 
     async def settle(self, screen: Screen, has_all: Callable[[Archived], bool]) -> bool:
-        """Show until *has_all* holds and all is committed, or nothing more comes; return whether
-        that came to pass within the deadline.
+        """Show frames until *has_all* is true and everything is committed, or no more lines arrive;
+        return whether that happened within the deadline.
         """
         until_s = time.monotonic() + SETTLE_DEADLINE_S
         quiet_since_s = time.monotonic()
@@ -208,7 +210,7 @@ class Rehearsal:
         return False
 
     async def settle_table(self, progress: Progress) -> bool:
-        """Return whether the table has all that the streams hold within the deadline."""
+        """Wait until the table has all messages of the streams; return False after the deadline."""
         supervisor, pipeline = self.supervisor, self.supervisor.pipeline
         key = table_key(pipeline.namespace, pipeline.name)
         until_s = time.monotonic() + TABLE_DEADLINE_S
@@ -221,7 +223,7 @@ class Rehearsal:
             if len(level) == len(states):
                 return True
             begun = "" if at else "; Spark is starting"
-            progress.tell(f"{len(level)} of {len(states)} streams are complete{begun}")
+            progress.update(f"{len(level)} of {len(states)} streams are complete{begun}")
             await asyncio.sleep(TABLE_LOOK_EVERY_S)
         return False
 
@@ -229,7 +231,7 @@ class Rehearsal:
         return len(self.supervisor.pipeline.spec.local.shippers)
 
     async def _show(self, screen: Screen) -> Frame | None:
-        """Draw the moment; a server that is away leaves the screen as it was."""
+        """Show the present state; None if the server does not answer."""
         try:
             frame = await self._frame()
         except (NotSent, OutcomeUnknown, ApiError):
@@ -243,11 +245,11 @@ class Rehearsal:
             ask(self.supervisor.js.connection, pipeline.names.control_subject),
             survey(self.supervisor.js, pipeline),
         )
-        # What the survey calls committed is in the files by now.
+        # Messages that the survey calls committed are in the files by now.
         archived = await asyncio.to_thread(self.counter.look)
         now_s = time.monotonic()
         span_s = now_s - (self._at_s or self.started_s)
-        # A file that is renamed in the middle of a look is missing for that moment.
+        # A file that is renamed during the count is missing for that moment.
         lines, size = max(self._lines, archived.total), max(self._bytes, archived.bytes)
         frame = Frame(
             elapsed_s=now_s - self.started_s,

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a screen on a terminal, a line now and then elsewhere."""
+"""The display of the running demo: a screen on a terminal, else a line from time to time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from logpipeline.lag import PartitionState
-from logpipeline_cli.demonstration.archived import Archived
 from logpipeline_cli.output import bytes_text, seconds_text, table
+from logpipeline_demo.outputs import Archived
 
 _HOME = "\x1b[H\x1b[2J"
-# Where there is no terminal, each line stays: a few of them are enough.
+# Without a terminal each line stays, so that fewer are printed.
 PROGRESS_EVERY_S = 5.0
 PROGRESS_ON_TERMINAL_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One moment of the demo."""
+    """The state of the demo at one moment."""
 
     elapsed_s: float
     partitions: list[PartitionState]
@@ -40,7 +40,7 @@ class Frame:
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes that stand in log files and were not yet acknowledged."""
+        """Bytes in log files that are not acknowledged yet."""
         return sum(answer.get("backlog_bytes", 0) for answer in self.shippers)
 
 
@@ -57,19 +57,19 @@ class Screen:
 
 
 class Progress:
-    """Prints, after the last frame, the step that runs and how far it is."""
+    """Prints, after the last frame, the current step and its progress."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()
         self._next_s = 0.0
 
     def begin(self, what: str) -> None:
-        """Say what comes now."""
+        """Print the name of the next step."""
         print(what, flush=True)
         self._next_s = time.monotonic() + self._every_s
 
-    def tell(self, text: str) -> None:
-        """Say how far it is, now and then; on a terminal in place."""
+    def update(self, text: str) -> None:
+        """Print the progress from time to time; on a terminal in place."""
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + self._every_s
@@ -84,7 +84,7 @@ class Progress:
 
 
 def headline(frame: Frame) -> str:
-    """Return the moment in one line."""
+    """Return *frame* as one line."""
     latency = ""
     if frame.latency_p50_s is not None and frame.latency_p99_s is not None:
         latency = (
@@ -100,7 +100,7 @@ def headline(frame: Frame) -> str:
 
 
 def page(frame: Frame) -> str:
-    """Return the moment as a page."""
+    """Return *frame* as a page."""
     rows = [
         (
             state.partition,

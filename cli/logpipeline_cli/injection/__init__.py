@@ -1,1 +1,1 @@
-"""Puts a shipper beside the containers of a workload, for files in a volume of the pod."""
+"""The parts of ``logpipeline inject``: the sidecar of a workload, and the text of manifests."""

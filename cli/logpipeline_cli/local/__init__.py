@@ -1,3 +1,3 @@
-"""A pipeline on one machine: the folders it uses, the processes it consists of, and who keeps them
+"""A pipeline on one machine: its folders, its processes, and the supervisor that keeps them
 running.
 """

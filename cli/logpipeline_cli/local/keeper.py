@@ -1,9 +1,9 @@
-"""Keeps the nats-server of this machine serving: it is started again when it ends, and also when
-it runs on and would never again do its work by itself.
+"""Keeps the nats-server of this machine working: starts it again when it ends, and also when it
+runs in a state from which it does not recover by itself.
 
 After one failed write to its store, a server refuses all writes, even when there is room again. If
-its files are removed, it goes on with the removed files. If it is frozen, it keeps connections open
-and does not answer. A restart helps in each case and loses nothing: acknowledged messages are
+its files are removed, it continues to use the removed files. If it is frozen, it keeps connections
+open and does not answer. A restart helps in each case and loses nothing: acknowledged messages are
 synced, and messages that are gone are sent again from the log files.
 """
 
@@ -21,23 +21,23 @@ from logpipeline.embedded import EmbeddedServer, Health, ServerFailed
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-# A server on a slow disk answers late; one that answers nobody for so long is frozen.
+# A server on a slow disk answers late; one that does not answer for so long is frozen.
 SILENT_S_MAX = 20.0
-# A stream that is just being deleted makes the server unhealthy for a moment.
+# While a stream is being deleted, the server is unhealthy for a moment.
 UNWELL_S_MAX = 2.0
-# Between two restarts; the wait doubles until the server has been well for long.
+# The wait between two restarts doubles until the server has been healthy for WELL_AFTER_S.
 WAIT_FIRST_S = 0.5
 WAIT_MAX_S = 60.0
 WELL_AFTER_S = 60.0
-# A server that could write only this much more would stop again at once.
+# With less room than this, a server that is started again would fail again at once.
 ROOM_BYTES = 1024 * 1024
 PROBE = "room.probe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one look at the server shows, and for how long it has been *unwell* or *silent*.
-    *room_problem* says why its disk takes no writes, empty where it does or that was not tried.
+    """The observed state of the server, and for how long it has been unhealthy or silent.
+    *room_problem* says why its disk accepts no writes; it is empty if it does, or was not tried.
     """
 
     runs: bool
@@ -50,8 +50,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """*trouble* describes the fault of the server, empty for a healthy one; *restart* says that
-    a restart helps.
+    """*trouble* describes the fault of the server, and is empty for a healthy one; *restart* says
+    that a restart helps.
     """
 
     trouble: str = ""
@@ -69,7 +69,7 @@ def decide(seen: Seen) -> Decision:
             return Decision("nats-server does not answer")
         return Decision(f"nats-server did not answer for {SILENT_S_MAX:.0f} s", restart=True)
     if seen.health.trouble:
-        # It was healthy when its start was over, so that this came later, and does not pass.
+        # It was healthy after its start; so the fault came later, and does not go away.
         if seen.room_problem:
             return Decision(f"nats-server cannot write: {seen.room_problem}")
         what = f"nats-server is not healthy: {seen.health.trouble}"
@@ -79,8 +79,8 @@ def decide(seen: Seen) -> Decision:
 
 @dataclass(slots=True)
 class Keeper:
-    """Looks after *server*, for ever; *changed* is called when its process or trouble is
-    another.
+    """Watches *server* and starts it again; *changed* is called when its process or trouble
+    changes.
     """
 
     server: EmbeddedServer
@@ -94,7 +94,7 @@ class Keeper:
     _unwell_since: float | None = field(default=None)
 
     async def run(self) -> None:
-        """Look, and do what the look asks for."""
+        """Check the server and start it again where needed, until cancelled."""
         while True:
             decision = decide(await self._look())
             self._note(decision)
@@ -104,7 +104,7 @@ class Keeper:
                 await self._until_next_look()
 
     def check_store(self, streams: Iterable[str]) -> None:
-        """Note whether the files of *streams*, which the server says to have, are in its store."""
+        """Check that the files of *streams*, which the server reports, are in its store."""
         gone = sorted(name for name in streams if not self.server.keeps(name))
         self._missing = f"the files of {', '.join(gone)} were removed" if gone else ""
 
@@ -136,15 +136,15 @@ class Keeper:
             self._wait_s = WAIT_FIRST_S
         if decision.trouble != self.trouble:
             if decision.trouble:
-                log.warning("the server needs care", extra={"why": decision.trouble})
+                log.warning("nats-server does not work properly", extra={"why": decision.trouble})
             else:
-                log.info("the server is well again", extra={"restarts": self.restarts})
+                log.info("nats-server works again", extra={"restarts": self.restarts})
             self.trouble = decision.trouble
             self.changed()
 
     async def _restart(self) -> None:
-        """End what is left of the server, and start it again."""
-        # Killed, not asked: what a failed write left in its memory must not reach the disk.
+        """End the server if it still runs, and start it again."""
+        # Killed, not stopped: what a failed write left in its memory must not reach the disk.
         self.server.kill()
         self._missing = ""
         log.warning("starting nats-server again", extra={"why": self.trouble})
@@ -163,7 +163,7 @@ class Keeper:
         self._wait_s = min(self._wait_s * 2, WAIT_MAX_S)
 
     async def _until_next_look(self) -> None:
-        """Return when it is time to look, or as soon as the process has ended."""
+        """Wait for the next check, or until the process has ended."""
         try:
             async with asyncio.timeout(LOOK_EVERY_S):
                 await self.server.wait()
@@ -172,19 +172,19 @@ class Keeper:
 
 
 def room_problem(store: Path) -> str:
-    """Return why nothing can be written into *store* now, empty if it can."""
+    """Return why nothing can be written into *store* now; empty if it can."""
     probe = store / PROBE
     try:
         with probe.open("wb", buffering=0) as file:
             left = ROOM_BYTES
             while left:
-                # A write into an almost full disk may be a short one; the next one fails.
+                # A write to an almost full disk may be short; the next one fails.
                 left -= file.write(bytes(left))
             os.fsync(file.fileno())
     except OSError as error:
-        return f"{store} takes no writes ({error.strerror}): make room there, or make it writable"
+        return f"{store} accepts no writes ({error.strerror}): free some space, or make it writable"
     finally:
-        # On a disk that is read-only there is none, and none can be removed.
+        # On a read-only disk there is no probe to remove.
         try:
             probe.unlink(missing_ok=True)
         except OSError as error:

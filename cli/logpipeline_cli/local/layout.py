@@ -1,6 +1,4 @@
-"""Where a pipeline on this machine keeps its things, and how other commands find the running
-one.
-"""
+"""The folders of a pipeline on this machine, and the record by which other commands find it."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ class Layout:
 
     @property
     def run_file(self) -> Path:
-        """What is running now, written by `up`."""
+        """The record of the running pipeline, written by `up`."""
         return self.data / RUN_FILE
 
     @property
@@ -34,7 +32,7 @@ class Layout:
     @property
     def logins(self) -> Path:
         """The folders of the embedded server's users: other users of the machine must not read the
-        logs, and a shipper must not speak for the host of another.
+        logs, and a shipper must not publish for another host.
         """
         return self.data / "nats-users"
 
@@ -54,7 +52,7 @@ class Layout:
 
     @property
     def table(self) -> Path:
-        """The folder of the table, unless that has a path of its own."""
+        """The folder of the table, unless spec.table.path is set."""
         return self.data / "table"
 
     @property
@@ -76,13 +74,13 @@ class Layout:
         return self.data / "shippers" / name
 
     def log(self, component: str) -> Path:
-        """Where a component writes its own log."""
+        """The component's own log file."""
         return self.data / "components" / f"{component}.log"
 
 
 @dataclass(slots=True)
 class Component:
-    """A running process of the pipeline; *http* is where it serves its metrics."""
+    """A running process of the pipeline; *http* is the address of its metrics."""
 
     name: str
     pid: int
@@ -91,7 +89,9 @@ class Component:
 
 @dataclass(slots=True)
 class RunRecord:
-    """What other commands read of a running `up`; *trouble* says why its server does not work."""
+    """The record of a running `up` for other commands; *trouble* says why its server does not
+    work.
+    """
 
     name: str
     namespace: str
@@ -102,7 +102,7 @@ class RunRecord:
     components: list[Component] = field(default_factory=list)
 
     def write(self, layout: Layout) -> None:
-        """Put the record where other commands find it; a reader sees the old or the new one."""
+        """Replace the record atomically."""
         temporary = layout.run_file.with_suffix(".tmp")
         temporary.write_text(json.dumps(asdict(self), indent=2))
         temporary.chmod(0o600)
@@ -110,7 +110,7 @@ class RunRecord:
 
     @staticmethod
     def read(layout: Layout) -> RunRecord | None:
-        """Return the record of *layout*, or None where nothing runs."""
+        """Return the record in *layout*, or None if nothing runs there."""
         try:
             data = json.loads(layout.run_file.read_text())
             components = [Component(**entry) for entry in data.pop("components")]
@@ -118,23 +118,25 @@ class RunRecord:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CliError(f"{layout.run_file} is damaged; remove it and start again") from error
+            raise CliError(
+                f"{layout.run_file} is damaged; remove it, and start `logpipeline up` again"
+            ) from error
         return record if _is_alive(record.pid) else None
 
 
 def data_root() -> Path:
-    """Return the folder in which pipelines keep their data unless told otherwise."""
+    """Return the default folder for the data of pipelines."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "logpipeline"
 
 
 def default_data(namespace: str, name: str) -> Path:
-    """Return the data folder of a pipeline unless told otherwise."""
+    """Return the default data folder of a pipeline."""
     return data_root() / f"{namespace}.{name}"
 
 
 def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout:
-    """Return the layout that a command means: by folder, by pipeline, or the only one that runs.
+    """Return the layout for a command: by folder, by pipeline, or the only one that runs.
 
     Raises:
         CliError: none runs, or several do.
@@ -150,11 +152,11 @@ def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout
         return running[0]
     if not running:
         raise CliError(
-            f"no pipeline runs below {root}; start one with `logpipeline up -f FILE`, or say which "
-            "one you mean with --data DIR or -f FILE"
+            f"no pipeline runs below {root}; start one with `logpipeline up -f FILE`, or choose "
+            "one with --data DIR or -f FILE"
         )
     names = ", ".join(str(layout.data) for layout in running)
-    raise CliError(f"several pipelines run ({names}); say which one with --data DIR or -f FILE")
+    raise CliError(f"several pipelines run ({names}); choose one with --data DIR or -f FILE")
 
 
 def _is_alive(pid: int) -> bool:

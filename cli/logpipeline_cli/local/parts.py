@@ -1,4 +1,6 @@
-"""One process of the pipeline, kept running: started again with back-off when it crashes."""
+"""A process of the pipeline that is kept running: it is started again with back-off when it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logpipeline.processes import end_with_parent
+from logpipeline.process import end_with_parent
 
 log = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 10.0
-# A process that lived this long did start well: the next crash is a new one.
+# A process that ran so long had started properly: the back-off begins again.
 STARTED_WELL_S = 30.0
 STOP_DEADLINE_S = 25.0
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -29,8 +31,8 @@ PARENT_VARIABLE = "LOGPIPELINE_PARENT"
 
 @dataclass(slots=True)
 class Part:
-    """The process *name*, run by the words of *command*; what it logs goes to *log_file*, or where
-    our own log goes.
+    """The process *name*, started by *command*. Its log goes to *log_file*, or to our standard
+    error.
     """
 
     name: str
@@ -46,11 +48,11 @@ class Part:
 
     @property
     def pid(self) -> int:
-        """The running process, or 0."""
+        """The id of the running process, or 0."""
         return self._process.pid if self._process and self._process.returncode is None else 0
 
     async def run(self) -> None:
-        """Keep the process running until `stop`; it is gone when this returns, whatever happens."""
+        """Keep the process running until `stop`; when this returns or raises, it has ended."""
         try:
             await self._keep_running()
         finally:
@@ -58,8 +60,8 @@ class Part:
             self._stopped.set()
 
     async def stop(self) -> None:
-        """Ask the process to stop, and return when it has; it is forced after the deadline."""
-        # `run` alone starts and ends processes: one that is being started now is stopped as well.
+        """Ask the process to stop, and return when it has; after the deadline it is killed."""
+        # Only `run` starts and ends processes; so one that is being started now is stopped, too.
         self._stopping.set()
         await self._stopped.wait()
 
@@ -70,7 +72,7 @@ class Part:
             try:
                 end = f"code {await self._run_once()}"
             except OSError as error:
-                # No memory, no descriptor, no space for its log: that may pass.
+                # No memory, no descriptor, no space for its log: this may be temporary.
                 end = str(error)
             if self._stopping.is_set():
                 return
@@ -104,11 +106,11 @@ class Part:
             process.terminate()
         _, late = await asyncio.wait([ending], timeout=STOP_DEADLINE_S)
         if late:
-            log.warning("a part did not stop in time, ending it", extra={"part": self.name})
+            log.warning("a part did not stop in time, killing it", extra={"part": self.name})
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once, as a crash would; `run` starts another one."""
+        """Kill the process; `run` starts another one."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -116,7 +118,8 @@ class Part:
     async def _launch(self) -> asyncio.subprocess.Process:
         if self.log_file is not None:
             self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        # A session of its own: Ctrl-C reaches the supervisor alone, which stops its parts in order.
+        # In a new session, so that Ctrl-C reaches only the supervisor, which stops its parts in
+        # order.
         self._process = await asyncio.create_subprocess_exec(
             *self.command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -139,18 +142,19 @@ class Part:
                 try:
                     line = await process.stderr.readline()
                 except ValueError:
-                    # Longer than the limit; asyncio has dropped it from its buffer.
+                    # Longer than the limit; asyncio has removed it from its buffer.
                     line = b"[a line of the log was too long]\n"
                 if not line:
                     return
                 file.write(line)
-                # Whoever watched may be gone; a part whose log nobody reads would stand still.
+                # Our terminal may be gone; but if its log were not read any more, the part would
+                # block.
                 with suppress(OSError):
                     self.on_line(self.name, line.decode("utf-8", "replace").rstrip("\n"))
 
 
 class BoundedLog:
-    """A log file that is renamed to ``.1`` when it is full: two of them are all there ever is."""
+    """A log file that is renamed to ``.1`` when it is full, so that there are at most two files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -163,7 +167,7 @@ class BoundedLog:
         self._file.close()
 
     def write(self, line: bytes) -> None:
-        """Append *line*; a full disk must not stop the part that logs."""
+        """Append *line*; on a full disk the line is dropped, so that the part runs on."""
         with suppress(OSError):
             if self._file.tell() > LOG_BYTES_MAX:
                 self._file.close()
@@ -173,10 +177,10 @@ class BoundedLog:
 
 
 def die_with_parent() -> None:
-    """Make the kernel end this process when the supervisor that started it is gone."""
+    """Make the kernel end this process when the supervisor that started it ends."""
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if not parent or sys.platform != "linux":
         return
     end_with_parent()
     if os.getppid() != int(parent):
-        sys.exit("the supervisor ended first")
+        sys.exit("the supervisor has ended")

@@ -1,4 +1,4 @@
-"""A pipeline that runs here, from start to drain: folder, server, plan, parts."""
+"""Runs a pipeline on this machine, from start to drain: folder, server, plan, parts, repairs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.plan.apply import Report, Result, apply
+from logpipeline.plan.apply import Report, Result, apply, plan_pipeline
 from logpipeline.plan.desired import desired
 from logpipeline.plan.diff import make_plan
 from logpipeline.plan.observe import JetStreamOff, account_of, observe
 from logpipeline.plan.trim import trim_forever
 from logpipeline.spec import LogPipeline, dump, expand_local
+from logpipeline_cli.commands.plan import explain_report
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.supervisor import Supervisor
-from logpipeline_cli.planning import apply_for, explain_report
-from logpipeline_cli.tables.absence import why_no_table
+from logpipeline_cli.tables.status import why_no_table
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ AGAIN_AFTER_S = 5.0
 
 PROBE_EVERY_S = 2.0
 ANSWER_DEADLINE_S = 5.0
-# Far beyond what a loaded machine delays an answer by.
+# Far more than the delay of an answer on a loaded machine.
 SILENT_S_MAX = 30.0
-# One that never answered may still read the positions of very many files.
+# A process that never answered may still be reading the positions of very many files.
 STARTING_S_MAX = 300.0
 
-# One look costs some requests for each stream; lines wait in their files meanwhile.
+# A check costs some requests for each stream; lines wait in their files meanwhile.
 LOOK_EVERY_S = 5.0
 
 PATIENCE_S = 10.0
@@ -50,15 +50,15 @@ PUT_BACK_EVERY_S = 1.0
 
 
 async def lasting(what: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Await *run*, and again after a while whenever it fails, until cancelled; *what* is what
-    stands still meanwhile.
+    """Await *run*, and start it again after a pause whenever it fails, until cancelled; *what*
+    names the task that stands still meanwhile.
     """
     while True:
         try:
             return await run()
         except Exception:
             log.exception(
-                "a part of `up` failed, and is started again",
+                "a task of `up` failed, and is started again",
                 extra={"what": what, "wait_s": AGAIN_AFTER_S},
             )
         await asyncio.sleep(AGAIN_AFTER_S)
@@ -66,10 +66,13 @@ async def lasting(what: str, run: Callable[[], Awaitable[None]]) -> None:
 
 @dataclass(slots=True)
 class Prober:
-    """Asks what *parts* returns, each with the address where it serves its probes."""
+    """Probes the processes that *parts* returns, each with its address, and kills one that does not
+    answer.
+    """
 
     parts: Callable[[], Iterable[tuple[Part, str]]]
-    # By process, when it answered last, and when those were seen first that never did.
+    # By process id: the time of the last answer; and for processes that never answered, the time at
+    # which they were first seen.
     _answered: dict[int, float] = field(default_factory=dict)
     _starting: dict[int, float] = field(default_factory=dict)
 
@@ -93,7 +96,7 @@ class Prober:
             }
             for part, pid, _ in asked:
                 if self._is_dead(pid, now) and part.pid == pid:
-                    log.warning("a part does not answer, ending it", extra={"part": part.name})
+                    log.warning("a part does not answer, killing it", extra={"part": part.name})
                     part.kill()
 
     def _is_dead(self, pid: int, now: float) -> bool:
@@ -103,7 +106,7 @@ class Prober:
 
 
 async def _answers(http: str) -> bool:
-    """Return whether anybody answers at *http*, whatever the answer is."""
+    """Return whether a process answers at *http*, with any answer."""
     host, _, port = http.rpartition(":")
     try:
         async with asyncio.timeout(ANSWER_DEADLINE_S):
@@ -121,8 +124,8 @@ async def _answers(http: str) -> bool:
 
 @dataclass(slots=True)
 class Reconciler:
-    """Looks at the streams of what *pipeline* returns, for ever. It changes JetStream with
-    *applying* held; *found* is called with the names of the streams on disk that a look found.
+    """Compares JetStream with the pipeline again and again, and repairs it. It holds *applying*
+    while it does; *found* is called with the names of the existing streams on disk.
     """
 
     js: JetStream
@@ -133,7 +136,7 @@ class Reconciler:
     trouble: str = ""
 
     async def run(self) -> None:
-        """Look and repair, until cancelled."""
+        """Compare and repair, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
@@ -165,10 +168,12 @@ class Reconciler:
         if done:
             self.repairs += len(done)
             names = ", ".join(sorted({step.asset for step in done}))
-            log.warning("made again what JetStream had lost or others changed", extra={"of": names})
+            log.warning(
+                "repaired streams or consumers that were missing or changed", extra={"of": names}
+            )
         trouble = "" if report.is_complete else explain_report(report)
         if trouble and trouble != self.trouble:
-            log.error("JetStream is not as the resource says", extra={"why": trouble})
+            log.error("JetStream does not match the resource", extra={"why": trouble})
         self.trouble = trouble
 
 
@@ -181,10 +186,10 @@ async def running(
     allow_data_loss: bool = False,
     on_line: Callable[[str, str], None] = lambda name, line: None,
 ) -> AsyncIterator[Supervisor]:
-    """Start *pipeline* in the folders of *layout*; drain in the end.
+    """Start *pipeline* in the folders of *layout*; drain it at the end.
 
     Raises:
-        CliError: it runs already, or JetStream cannot be made as it says.
+        CliError: it runs already, or JetStream cannot be changed to match it.
         ConnectFailed: the given server cannot be reached.
     """
     layout.data.mkdir(parents=True, exist_ok=True)
@@ -210,8 +215,8 @@ async def running(
 
 
 def _helpers(supervisor: Supervisor, server: EmbeddedServer | None) -> list[asyncio.Task[None]]:
-    """Start what trims the streams, and looks after the server, JetStream, the parts and our own
-    files.
+    """Start the tasks that trim the streams, and repair the server, JetStream, the parts and our
+    own files.
     """
     reconciler = Reconciler(supervisor.js, lambda: supervisor.pipeline, supervisor.applying)
     helpers: dict[str, Callable[[], Awaitable[None]]] = {
@@ -228,36 +233,39 @@ def _helpers(supervisor: Supervisor, server: EmbeddedServer | None) -> list[asyn
 
 
 def with_table_if_possible(pipeline: LogPipeline) -> LogPipeline:
-    """Return *pipeline* with a table, unless it wants none; without one, and say why, where none
-    can be kept here.
+    """Return *pipeline* with a table, unless its resource wants none; if none can be written here,
+    return it without one, and log why.
 
-    A table that is kept on paper alone would hold trimming back until the streams are nearly full.
+    Trimming waits for an enabled table: if no job wrote it, the streams would become nearly full.
     """
     table = pipeline.spec.table
     if table.enabled is False:
         return pipeline
     if sentence := why_no_table(pipeline):
         is_asked_for = table.enabled is not None
-        log.log(logging.WARNING if is_asked_for else logging.INFO, "no table is kept: %s", sentence)
-    # With None, `status` and `query` say what is missing; False is a decision of the resource.
+        level = logging.WARNING if is_asked_for else logging.INFO
+        log.log(level, "no table is written: %s", sentence)
+    # With None, `status` and `query` show what is missing; False would mean that the resource wants
+    # none.
     table = replace(table, enabled=None if sentence else True)
     return replace(pipeline, spec=replace(pipeline.spec, table=table))
 
 
 async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> None:
-    """Make JetStream as *pipeline* says.
+    """Change JetStream so that it matches *pipeline*.
 
     Raises:
-        CliError: not all of it could be done; the message says what, and why.
+        CliError: a change failed or was held back; the message says which, and why.
     """
-    report = await apply_for(js, pipeline, allow_data_loss=allow_data_loss)
+    plan = await plan_pipeline(js, pipeline)
+    report = await apply(js, plan, allow_data_loss=allow_data_loss)
     if not report.is_complete:
         name = f"{pipeline.namespace}/{pipeline.name}"
-        raise CliError(f"JetStream is not as {name} says:\n{explain_report(report)}")
+        raise CliError(f"JetStream does not match {name}:\n{explain_report(report)}")
 
 
 def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
-    """Keep *pipeline* as the parts read it: with the folder for ``${DATA}``."""
+    """Write *pipeline* for its parts, with the data folder in place of ``${DATA}``."""
     resource = dump(expand_local(pipeline, layout.data.resolve()))
     temporary = layout.pipeline.with_suffix(".tmp")
     temporary.write_text(yaml.safe_dump(resource, sort_keys=False, allow_unicode=True))
@@ -281,8 +289,8 @@ def _only_one(layout: Layout) -> Iterator[None]:
 async def _server(
     pipeline: LogPipeline, layout: Layout, nats: str | None
 ) -> AsyncIterator[tuple[NatsOptions, EmbeddedServer | None]]:
-    """Yield how to reach the given server, the resource's, or one that is started here, and that
-    one.
+    """Yield the connection options of the given server, of the resource's, or of one that is
+    started here; and the latter.
     """
     servers = tuple(nats.split(",")) if nats else tuple(pipeline.spec.nats.servers)
     if servers:
@@ -298,16 +306,19 @@ async def _server(
 
 
 async def _put_back_forever(supervisor: Supervisor, server: EmbeddedServer | None) -> None:
-    """Write again those of our own files that others removed or changed, for ever."""
+    """Restore our own files when others remove or change them, until cancelled."""
     layout = supervisor.layout
     while True:
         await asyncio.sleep(PUT_BACK_EVERY_S)
         try:
             if server is not None and users.put_back(server.options.accounts, layout):
-                log.warning("wrote logins of the server again", extra={"at": str(layout.logins)})
+                log.warning(
+                    "restored credential files of the server", extra={"at": str(layout.logins)}
+                )
             if not layout.pipeline.is_file():
                 write_applied(supervisor.pipeline, layout)
-            # Before its parts are started it would say that nothing is to be waited for.
+            # Before its parts are started, an empty record would mislead commands that wait for
+            # them.
             if supervisor.parts and not layout.run_file.is_file():
                 supervisor.write_record()
         except OSError as error:

@@ -1,4 +1,6 @@
-"""The parts of a pipeline on this machine, its assignment, and what a changed resource asks for."""
+"""The supervisor of a pipeline on this machine: starts, scales, changes and drains its parts, and
+keeps its partitions assigned.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from logpipeline.assignment import GroupTaken, ensure_assigned
 from logpipeline.authority import COLLECTOR, OPERATOR, TABLE, shipper_user
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.assignment import GroupTaken, ensure_assigned
+from logpipeline.group.membership import LEFT, shows_life
 from logpipeline.lag import survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -23,7 +26,7 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.records import BadRecord, EpochRecord, epoch_key, member_key
 from logpipeline.spec import LogPipeline
 from logpipeline.statefile import StateBroken
-from logpipeline_cli.commands.component import LOGIN_VARIABLE
+from logpipeline_cli.commands.components import LOGIN_VARIABLE
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
@@ -32,23 +35,22 @@ from logpipeline_cli.local.parts import Part
 from logpipeline_cli.target import ask
 from logpipeline_collector.folder import known_identity
 
-LOOK_EVERY_S = 0.2
-
 log = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 1.0
 
-# Writers may go on for ever, and the server be away; the next start goes on where this one ended.
+# Programs may never stop writing, and the server may not answer; the next start continues where
+# this one ended.
 SHIP_DEADLINE_S = 5.0
-# A line that was written just before the first look is known to its shipper by the second.
+# A line that was written just before the first look is seen by its shipper before the second.
 LOOKS_LEVEL = 2
-# A backlog that stands still so long waits for its line's end, or for somebody's repair.
+# A backlog that does not change for so many looks waits for the end of a line, or for a repair.
 LOOKS_STILL = 4
 RETRY_S = 0.1
 
-# A drain waits so long for the collectors to write what the shippers had sent.
+# How long a drain waits until the collectors have written all messages of the shippers.
 DRAIN_DEADLINE_S = 15.0
-# A collector that is scaled away gives its partitions up within this time, or is stopped anyway.
+# How long a collector that is scaled away may take to release its partitions.
 RELEASE_DEADLINE_S = 15.0
 POLL_S = 0.1
 
@@ -56,11 +58,11 @@ POLL_S = 0.1
 async def check_alone(
     bucket: Bucket, pipeline: LogPipeline, layout: Layout, members: list[str]
 ) -> None:
-    """Return when nobody else works as one of *members*: at once, unless some ended without a word
-    elsewhere; then after their silence.
+    """Return when no other process works as one of *members*: at once, or, if one may have crashed
+    on another machine, after its takeover time without a heartbeat.
 
     Raises:
-        CliError: somebody does.
+        CliError: another process does.
     """
     group = pipeline.spec.collectors.group
     async with asyncio.TaskGroup() as tasks:
@@ -80,29 +82,22 @@ async def _is_alive_elsewhere(
     bucket: Bucket, pipeline: LogPipeline, layout: Layout, member: str
 ) -> bool:
     group = pipeline.spec.collectors.group
-    first = await _heartbeat(bucket, group, member)
-    if first is None or _is_here(layout, group, member, first):
-        return False
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(pipeline.spec.collectors.takeover_after_ns / 1e9):
-            while (now := await _heartbeat(bucket, group, member)) is not None:
-                if now.revision != first.revision:
-                    return True
-                await asyncio.sleep(LOOK_EVERY_S)
-    return False
-
-
-async def _heartbeat(bucket: Bucket, group: str, member: str) -> Entry | None:
-    """Return the member's last heartbeat; None where it left, or the server does not answer."""
+    key = member_key(group, member)
+    takeover_after_s = pipeline.spec.collectors.takeover_after_ns / 1e9
     try:
-        entry = await bucket.get(member_key(group, member))
+        first = await bucket.get(key)
+        if first is None or first.value == LEFT or _is_here(layout, group, member, first):
+            return False
+        return await shows_life(bucket, key, first, takeover_after_s=takeover_after_s)
     except (NotSent, OutcomeUnknown, ApiError):
-        return None
-    return entry if entry is not None and entry.value else None
+        # The collector itself looks again, as soon as the server answers.
+        return False
 
 
 def _is_here(layout: Layout, group: str, member: str, entry: Entry) -> bool:
-    """Return whether it was a process of our own folder, of which there is none: that is locked."""
+    """Return whether the heartbeat is of an earlier process in our folder; the folder is locked, so
+    that none runs now.
+    """
     try:
         identity = known_identity(layout.collector(member), group)
     except StateBroken:
@@ -113,16 +108,14 @@ def _is_here(layout: Layout, group: str, member: str, entry: Entry) -> bool:
 async def keep_assigned(
     bucket: Bucket, pipeline: Callable[[], LogPipeline], members: Callable[[], list[str]]
 ) -> None:
-    """Keep the assignment of *pipeline*'s group as *members* wants it, for ever; both may
-    change.
-    """
+    """Keep the partitions of *pipeline* assigned to *members*, until cancelled; both may change."""
     problem = ""
     while True:
         try:
             await ensure_assigned(bucket, pipeline(), members())
         except GroupTaken as error:
             if str(error) != problem:
-                log.error("nothing is collected", extra={"why": str(error)})
+                log.error("partitions cannot be assigned", extra={"why": str(error)})
             problem = str(error)
         except (NotSent, OutcomeUnknown, ApiError, Conflict) as error:
             log.debug("could not look at the assignment", extra={"why": str(error)})
@@ -130,8 +123,8 @@ async def keep_assigned(
 
 
 async def await_shipped(js: JetStream, control_root: str, *, shippers: int) -> bool:
-    """Return whether so many *shippers* have sent what stands in their files; False where that
-    does not come to an end.
+    """Return whether all *shippers* have sent all lines of their files; False after the deadline,
+    or if the backlog does not change.
     """
     looks: list[tuple[int, object]] = []
     try:
@@ -150,7 +143,7 @@ async def await_shipped(js: JetStream, control_root: str, *, shippers: int) -> b
 
 
 def _look(answers: list[dict[str, Any]]) -> tuple[int, object]:
-    """Return what is left to send, and what changes when something is sent."""
+    """Return the backlog in bytes, and the positions, which change when lines are sent."""
     positions = [
         (source.get("host"), source.get("source"), source.get("position"))
         for answer in answers
@@ -169,7 +162,7 @@ def _is_over(looks: list[tuple[int, object]]) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on now."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -177,8 +170,8 @@ def free_port() -> int:
 
 @dataclass(slots=True)
 class Supervisor:
-    """The parts of one pipeline; *url* says where its server is. Of a *server* of our own each part
-    has a user.
+    """Runs the parts of one pipeline; *url* is the address of its server. With an embedded *server*
+    each part has its own user.
     """
 
     layout: Layout
@@ -188,7 +181,7 @@ class Supervisor:
     on_line: Callable[[str, str], None] = lambda name, line: None
     server: EmbeddedServer | None = None
     keeper: Keeper | None = None
-    # Held while JetStream is changed: two changes by different resources would undo each other.
+    # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
     _http: dict[str, str] = field(default_factory=dict)
@@ -201,7 +194,7 @@ class Supervisor:
         return self._parts
 
     def probed(self) -> list[tuple[Part, str]]:
-        """Return the running parts, and where each serves its probes."""
+        """Return the running parts, each with the address of its probes."""
         return [(part, self._http[name]) for name, part in self._parts.items()]
 
     @property
@@ -213,7 +206,7 @@ class Supervisor:
         """Start all parts and keep the partitions assigned.
 
         Raises:
-            CliError: somebody else runs these collectors.
+            CliError: these collectors run elsewhere.
         """
         members = collector_names(self.pipeline)
         await check_alone(self.bucket, self.pipeline, self.layout, members)
@@ -228,7 +221,9 @@ class Supervisor:
         self.write_record()
 
     async def change(self, pipeline: LogPipeline) -> None:
-        """Bring the parts to what *pipeline* asks for; more or fewer collectors restart nothing."""
+        """Change the parts to match *pipeline*; more or fewer collectors need no restart of
+        others.
+        """
         old, self.pipeline = self.pipeline, pipeline
         await self.update_users()
         if _shipper_settings(old) != _shipper_settings(pipeline):
@@ -243,7 +238,7 @@ class Supervisor:
         self.write_record()
 
     async def update_users(self) -> None:
-        """Have our own server know the users that the pipeline's parts log in as."""
+        """Add the users of the pipeline's parts to the embedded server."""
         if self.server is None:
             return
         wanted = users.accounts(self.pipeline, self.layout)
@@ -251,13 +246,13 @@ class Supervisor:
             await self.server.change_accounts(wanted)
 
     async def drain(self) -> None:
-        """Let the shippers send what stands in the files and the collectors write it, and stop
-        them all.
+        """Wait until the shippers have sent all lines of their files and the collectors have
+        written them, both up to a deadline, and stop all parts.
         """
         shippers = self._shippers
         control = self.pipeline.names.control_subject
         if shippers and not await await_shipped(self.js, control, shippers=len(shippers)):
-            log.warning("not everything was sent before the stop; the next start goes on there")
+            log.warning("not all lines were sent before the stop; the next start continues there")
         await asyncio.gather(*(self._stop(name) for name in shippers))
         if self._members:
             await self._await_no_lag()
@@ -273,7 +268,9 @@ class Supervisor:
         return [name for name in self._parts if name not in (*self._members, TABLE)]
 
     def write_record(self) -> None:
-        """Tell other commands what runs now; a full disk keeps that from them, and nothing else."""
+        """Write the record for other commands; if the disk is full, only the record is out of
+        date.
+        """
         parts = [Component(name, part.pid, self._http[name]) for name, part in self._parts.items()]
         if self.server is not None:
             pid = self.server.pid if self.server.is_running else 0
@@ -290,7 +287,7 @@ class Supervisor:
         try:
             record.write(self.layout)
         except OSError as error:
-            log.warning("cannot tell other commands what runs", extra={"why": str(error)})
+            log.warning("cannot write the record for other commands", extra={"why": str(error)})
 
     async def _keep_assigned(self) -> None:
         await keep_assigned(self.bucket, lambda: self.pipeline, lambda: self._members)
@@ -300,7 +297,7 @@ class Supervisor:
         for member in members:
             if member not in self._members:
                 self._start_collector(member)
-        # From here on the assigner gives the partitions to the new set.
+        # From now on the partitions are assigned to the new members.
         self._members = members
         for member in gone:
             await self._await_released(member)
@@ -344,7 +341,9 @@ class Supervisor:
         del self._parts[name], self._http[name]
 
     def _free_port(self) -> int:
-        """Return a port for a part's metrics: the next one that the resource gives, or any."""
+        """Return a port for a part's metrics: the next one from spec.local.metricsPort on, or
+        any.
+        """
         first = self.pipeline.spec.local.metrics_port
         if first is None:
             return free_port()
@@ -356,7 +355,9 @@ class Supervisor:
             return not any(state.lag_messages for state in await survey(self.js, self.pipeline))
 
         if not await _within(DRAIN_DEADLINE_S, no_lag):
-            log.warning("not everything was written before the stop; the next start goes on there")
+            log.warning(
+                "not all messages were written before the stop; the next start continues there"
+            )
 
     async def _await_released(self, member: str) -> None:
         group = self.pipeline.spec.collectors.group
@@ -369,11 +370,14 @@ class Supervisor:
             return True
 
         if not await _within(RELEASE_DEADLINE_S, released):
-            log.warning("a collector kept its partitions, stopping it", extra={"member": member})
+            log.warning(
+                "a collector did not release its partitions in time, stopping it",
+                extra={"member": member},
+            )
 
 
 def collector_names(pipeline: LogPipeline) -> list[str]:
-    """Return the members of the pipeline's group of collectors, in order."""
+    """Return the names of the pipeline's collectors, in order."""
     return [f"collector-{number}" for number in range(pipeline.spec.collectors.replicas)]
 
 
@@ -381,13 +385,15 @@ def _is_held(value: bytes, member: str) -> bool:
     try:
         record = EpochRecord.decode(value)
     except BadRecord:
-        # The next owner repairs it; that of now cannot release what it cannot read.
+        # The next owner repairs it; the present one cannot read, and so not release it.
         return False
     return record.owner == member and not record.released
 
 
 async def _within(deadline_s: float, check: Callable[[], object]) -> bool:
-    """Return whether *check* became true within *deadline_s*; a server that is away says no."""
+    """Return whether *check* became true within *deadline_s*; without an answer of the server it is
+    not.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + deadline_s
     while loop.time() < until:

@@ -1,4 +1,4 @@
-"""The users of a pipeline's server: one for each part, which may do what its part needs."""
+"""The users of a pipeline's nats-server: one for each part, with the permissions that it needs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from logpipeline_shipper.config import host_of
 PASSWORD_BYTES = 24
 
 User = dict[str, Any]
-# The hosts that a shipper speaks for; None where it may be any.
+# The hosts that a shipper may publish for; None means any.
 Hosts = tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Logins:
     """The users of *pipeline*'s server, each with its files in a folder of *root*, and the names of
-    its two accounts. Passwords are made where there are none.
+    its two accounts. Missing passwords are created.
     """
 
     pipeline: LogPipeline
@@ -47,21 +47,23 @@ class Logins:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The users that are no shippers."""
+        """The users that are not shippers."""
         return (OPERATOR, COLLECTOR, TABLE)
 
     def folder(self, user: str) -> Path:
-        """Return where the files of *user* lie."""
+        """Return the folder of the files of *user*."""
         return self.root / user
 
     def inbox(self, user: str) -> str:
-        """Return where *user* gets its answers."""
+        """Return the prefix of the inboxes of *user*."""
         return inbox_prefix(user)
 
     def accounts(self, shippers: Mapping[str, Hosts]) -> dict[str, dict[str, Any]]:
-        """Return the accounts, with a user for each of *shippers*, in the server's own terms."""
+        """Return the accounts as the server's configuration has them, with a user for each
+        shipper.
+        """
         crossing = crossings(self.pipeline, streams=self.streams, nodes=self.nodes)
-        # The operator may do everything in the account of the streams: it makes them.
+        # The operator may do everything in the account of the streams: it creates them.
         others = [self._login(OPERATOR), *(self._user(r, r) for r in (COLLECTOR, TABLE))]
         nodes = [self._user(SHIPPER, user, hosts) for user, hosts in shippers.items()]
         return {
@@ -93,8 +95,8 @@ def accounts(pipeline: LogPipeline, layout: Layout) -> dict[str, dict[str, Any]]
 
 
 def put_back(accounts: Mapping[str, Any] | None, layout: Layout) -> bool:
-    """Write again those files of the users of *accounts*, as the server has them, that are missing
-    or were changed; return whether there was one.
+    """Restore files of the users of *accounts* that are missing or were changed; return whether
+    there were any.
     """
     was_changed = False
     for account in (accounts or {}).values():
@@ -111,7 +113,9 @@ def put_back(accounts: Mapping[str, Any] | None, layout: Layout) -> bool:
 
 
 def private(path: Path, text: str) -> None:
-    """Write a file for its owner alone. Half a password must not be found after a crash."""
+    """Write a file that only its owner can read, atomically: a crash must not leave half a
+    password.
+    """
     temporary = path.with_suffix(".tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -123,5 +127,5 @@ def private(path: Path, text: str) -> None:
 
 
 def _hosts(shipper: LocalShipper) -> Hosts:
-    """Return the hosts that *shipper* speaks for: where each folder is one, that may be any."""
+    """Return the hosts that *shipper* may publish for: any if each folder is a host."""
     return None if shipper.hosts_below else (host_of(shipper),)

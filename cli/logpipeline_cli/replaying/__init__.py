@@ -1,1 +1,1 @@
-"""What ``logpipeline replay`` is made of: the question, reading, pace, and where lines go."""
+"""The parts of ``logpipeline replay``: the selection, reading, the pace, and the outputs."""

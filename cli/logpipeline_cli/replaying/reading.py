@@ -1,4 +1,4 @@
-"""Reads one partition of a replay, as its collector would, from where it stands to its end."""
+"""Reads the partitions of a replay, as collectors would, from a position to the end."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from logpipeline.nats.scan import Range, Scan, StreamChanged
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.naming import Origin, origin_of
+from logpipeline_collector.files.naming import Origin, origin_of
 
 IDLE = 1 << 63
 
-# More than any stream has: what is there then, is meant.
+# A sequence that no stream reaches: all stored messages.
 BEYOND = 1 << 62
 
 
-# The server's own replay policy paces each consumer for itself, from its own first message on:
-# hosts of two partitions would no longer be side by side.
+# The server's own replay policy paces each consumer by itself, from its first message on: the
+# partitions would not stay in step.
 class Pace:
-    """Gives *partitions* their turns, *speed* times as fast as it was."""
+    """Gives *partitions* their turns, *speed* times as fast as the messages were stored."""
 
     def __init__(self, partitions: Iterable[int], speed: float) -> None:
         self._speed = speed
-        # The time of the next message of each partition; None while it is not known.
+        # The time of the next message of each partition; None until it is known.
         self._next: dict[int, int | None] = dict.fromkeys(partitions)
         self._changed = asyncio.Condition()
         self._begun: tuple[int, float] | None = None
 
     async def turn(self, partition: int, time_ns: int) -> None:
-        """Return when the message of *time_ns* is the next one, and due."""
+        """Return when the message of *time_ns* is the next one of all partitions, and due."""
         async with self._changed:
             self._next[partition] = time_ns
             self._changed.notify_all()
@@ -46,19 +46,19 @@ class Pace:
             self._next[partition] = None
 
     async def idle(self, partition: int) -> None:
-        """Let nobody wait for *partition*: nothing comes of it now."""
+        """Let no partition wait for *partition*: it has no message now."""
         async with self._changed:
             self._next[partition] = IDLE
             self._changed.notify_all()
 
     async def done(self, partition: int) -> None:
-        """Let nobody wait for *partition* any more."""
+        """Let no partition wait for *partition* any more."""
         async with self._changed:
             self._next.pop(partition, None)
             self._changed.notify_all()
 
     def due_in_s(self, time_ns: int, now_s: float) -> float:
-        """Return how long a message of *time_ns* has to wait; the first one begins it all."""
+        """Return how long a message of *time_ns* has to wait; the first one sets the start."""
         first_ns, begun_s = self._begun = self._begun or (time_ns, now_s)
         return max(begun_s + (time_ns - first_ns) / 1e9 / self._speed - now_s, 0.0)
 
@@ -69,8 +69,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which messages, by the server's time or by sequence, of which hosts and containers; None
-    means any. Times are in nanoseconds since 1970.
+    """The messages of a replay, by the server's time or by sequence, and by host and container;
+    None means any. Times are in nanoseconds since 1970.
     """
 
     since_ns: int | None = None
@@ -86,21 +86,21 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.since_ns is not None and self.from_seq is not None:
-            raise CliError("--since and --from-seq say the same thing: give one of them")
+            raise CliError("--since and --from-seq both set the beginning: give one of them")
         if self.until_ns is not None and self.to_seq is not None:
-            raise CliError("--until and --to-seq say the same thing: give one of them")
+            raise CliError("--until and --to-seq both set the end: give one of them")
         if self._is_backwards(self.since_ns, self.until_ns):
-            raise CliError("--since is after --until: nothing lies between them")
+            raise CliError("--since is after --until: there is nothing between them")
         if self._is_backwards(self.from_seq, self.to_seq):
-            raise CliError("--from-seq is after --to-seq: nothing lies between them")
+            raise CliError("--from-seq is after --to-seq: there is nothing between them")
 
     @property
     def has_sequences(self) -> bool:
-        """Whether it is about one stream's own numbers."""
+        """Whether it has sequences, which are those of one stream."""
         return self.from_seq is not None or self.to_seq is not None
 
     def wants(self, origin: Origin) -> bool:
-        """Return whether lines of *origin* are asked for."""
+        """Return whether lines of *origin* are wanted."""
         return (
             self.namespace in (None, origin.namespace)
             and self.pod in (None, origin.pod)
@@ -114,8 +114,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is to be read of one stream, *created* then: from the sequence *first*, or from
-    *since_ns*, to the sequence *last* (None: for ever) or the time *until_ns*.
+    """The part of one stream, which was created at *created*, to be read: from the sequence
+    *first*, or from *since_ns*, to the sequence *last* (None: without end) or the time *until_ns*.
     """
 
     stream: str
@@ -126,19 +126,19 @@ class Span:
     until_ns: int | None
 
     def is_before(self, sequence: int, time_ns: int) -> bool:
-        """Return whether a message stands before what is to be read."""
+        """Return whether a message is before the span."""
         return sequence < self.first or (self.since_ns is not None and time_ns < self.since_ns)
 
     def encode(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the span as JSON values."""
         return asdict(self)
 
 
 def span_of(question: Question, info: dict[str, Any]) -> Span:
-    """Return what *question* means for the stream of *info*, as the server told it.
+    """Return the span of *question* in the stream that the server describes by *info*.
 
     Raises:
-        CliError: a part of it is gone, and only all of it was asked for; or it is yet to come.
+        CliError: a part of it is gone, and --partial is not given; or it does not exist yet.
     """
     stream, state = str(info["config"]["name"]), info["state"]
     there, end = int(state["first_seq"]), int(state["last_seq"])
@@ -149,8 +149,7 @@ def span_of(question: Question, info: dict[str, Any]) -> Span:
     if not question.partial and (gone := _gone(question, state)):
         left = f"{there} to {end}, since {state['first_ts']}" if there <= end else "nothing"
         raise CliError(
-            f"{stream} has no longer {gone}; it still has {left}: give --partial to be content "
-            "with that"
+            f"{stream} no longer has {gone}; it still has {left}: give --partial to accept that"
         )
     last = question.to_seq or (None if question.follow else end)
     return Span(
@@ -164,13 +163,14 @@ def span_of(question: Question, info: dict[str, Any]) -> Span:
 
 
 def _gone(question: Question, state: dict[str, Any]) -> str:
-    """Return what was asked for by name and is gone, or an empty text."""
+    """Return the part that was asked for and is gone; empty if none is."""
     there = int(state["first_seq"])
     if question.from_seq is not None and question.from_seq < there:
         return f"what begins at sequence {question.from_seq}"
     if question.to_seq is not None and question.to_seq < there:
         return f"what ends at sequence {question.to_seq}"
-    # Whether something had been there at that time nobody knows; where nothing ever went, all is.
+    # It is unknown whether a removed message was of that time; in a stream from which nothing was
+    # removed, nothing is gone.
     is_trimmed = there > 1
     if question.since_ns is not None and is_trimmed:
         since = state["first_ts"] if state["messages"] else state["last_ts"]
@@ -180,37 +180,37 @@ def _gone(question: Question, state: dict[str, Any]) -> str:
 
 
 class Sink(Protocol):
-    """Where the lines of a partition go; see `FolderSink`."""
+    """The output for the lines of one partition; see `FolderSink`."""
 
     @property
     def sequence(self) -> int:
-        """The last message of which nothing more is to be written."""
+        """The last message that is completely processed."""
 
     @property
     def lines(self) -> int:
-        """Lines that were written."""
+        """Number of written lines."""
 
     def learn(self, host: str, batch: Batch) -> None:
-        """Know of what stands before."""
+        """Note a message before the span, whose bytes are not to be written."""
 
     def take(self, read: Read, delivered: Delivered) -> None:
-        """Write what is new of a message."""
+        """Write the new lines of a message."""
 
     def passed(self, delivered: Delivered) -> None:
-        """Note that nothing more is to be done with a message."""
+        """Note that a message is completely processed."""
 
     def commit(self) -> None:
-        """Make durable what was taken."""
+        """Make written lines durable."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all files."""
 
 
 SinkOf = Callable[[int, Span], Sink]
 
 
 class Reader:
-    """Reads partitions side by side; *messages*, *lines* and what was *unreadable* are counted."""
+    """Reads partitions at the same time; counts *messages*, *lines* and *unreadable* messages."""
 
     def __init__(
         self,
@@ -233,9 +233,9 @@ class Reader:
         """Read one partition to the end.
 
         Raises:
-            StreamChanged: the stream is another one, or lost its end.
-            ApiError: the server refuses.
-            CliError: the disk does.
+            StreamChanged: the stream was replaced, or lost its end.
+            ApiError: the server refuses a request.
+            CliError: the disk is full, or failed.
         """
         sink = self._sink_of(partition, span)
         try:
@@ -244,7 +244,7 @@ class Reader:
             await self._write(partition, span, sink)
             sink.commit()
         except (asyncio.CancelledError, StreamChanged):
-            # What was taken is right.
+            # Lines that were written until then are correct.
             sink.commit()
             raise
         finally:
@@ -254,7 +254,7 @@ class Reader:
                 await self._pace.done(partition)
 
     async def _learn(self, partition: int, span: Span, sink: Sink) -> None:
-        """Know what stands before: lines that were sent again are cut as if all were read."""
+        """Learn the messages before the span, so that lines which are sent again in it are cut."""
         if span.first <= 1 and span.since_ns is None:
             return
         last = span.first - 1 if span.since_ns is None else span.last
@@ -270,7 +270,7 @@ class Reader:
         try:
             read = read_message(self._subjects, partition, delivered)
         except BadMessage:
-            return  # Nobody archived it.
+            return  # such a message was not archived
         if read.batch is not None and has_its_size(read.batch, read.fields):
             sink.learn(read.host, read.batch)
 

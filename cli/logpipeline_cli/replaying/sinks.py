@@ -1,4 +1,4 @@
-"""Where a replay goes: a folder that a collector's own code writes, or standard output."""
+"""The outputs of a replay: a folder, written by the collector's code, or standard output."""
 
 from __future__ import annotations
 
@@ -19,68 +19,65 @@ from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.output import escaped
 from logpipeline_cli.replaying.reading import Span
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.naming import origin_of
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.partition import (
-    ArchiveBroken,
-    ArchiveBusy,
-    ArchiveFailed,
-    ArchiveFull,
-    PartitionArchive,
-)
-from logpipeline_collector.archive.render import Output, Piece, Tail, render
-from logpipeline_collector.archive.sources import Sources
+from logpipeline_collector.config import FilesConfig
+from logpipeline_collector.files.naming import origin_of
+from logpipeline_collector.files.partition import FileStorage
+from logpipeline_collector.files.render import Output, Piece, Tail, render
+from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.sink import SinkBroken, SinkBusy, SinkFailed, SinkFull
+from logpipeline_collector.sources import Sources
 
 MARK = "replay.state"
 KIND = "replay"
 VERSION = 1
 GROUP = "replay"
 COMMIT_BYTES = 16 * 1024 * 1024
-# Nothing is rotated: each file of a replay is all that its collector's files were, in one.
+# Nothing is rotated: a file of a replay holds all lines that the collector has in several files.
 NEVER = float("inf")
 NEVER_BYTES = 1 << 62
 
 
 class Folder:
-    """The folder of one replay; *asked* are the words that tell it from another one."""
+    """The folder of one replay; *asked* are the arguments that identify the replay."""
 
     def __init__(self, path: Path, asked: dict[str, Any]) -> None:
         self.path = path
         self._asked = asked
 
     def spans(self) -> dict[int, Span] | None:
-        """Return what a replay of the same words that was begun here is to read, or None where the
-        folder is new.
+        """Return the spans of an interrupted replay with the same arguments, or None if the folder
+        is new.
 
         Raises:
-            CliError: somebody else's files are in it.
+            CliError: the folder holds other files.
         """
         try:
-            told = read_state(self.path / MARK, KIND, VERSION)
+            state = read_state(self.path / MARK, KIND, VERSION)
         except StateBroken as error:
             raise CliError(f"{error}: delete {self.path}, or give another folder") from error
-        if told is None:
+        if state is None:
             if self.path.exists() and any(self.path.iterdir()):
-                raise CliError(f"{self.path} is not empty: give a folder of its own with -o")
+                raise CliError(f"{self.path} is not empty: give an empty or new folder with -o")
             return None
-        if told["asked"] != self._asked:
+        if state["asked"] != self._asked:
             raise CliError(
                 f"{self.path} holds another replay: give another folder with -o, or delete it"
             )
-        return {int(number): Span(**span) for number, span in told["spans"].items()}
+        return {int(number): Span(**span) for number, span in state["spans"].items()}
 
     def begin(self, spans: dict[int, Span]) -> None:
-        """Note what is to be read, before anything is."""
+        """Store the spans, before anything is read."""
         self.path.mkdir(parents=True, exist_ok=True)
-        told = {str(number): span.encode() for number, span in spans.items()}
-        write_state(self.path / MARK, KIND, VERSION, {"asked": self._asked, "spans": told})
+        rows = {str(number): span.encode() for number, span in spans.items()}
+        write_state(self.path / MARK, KIND, VERSION, {"asked": self._asked, "spans": rows})
 
 
 def config_of(
-    collectors: ArchiveConfig, folder: Path, output: Literal["raw", "cri", "json"]
-) -> ArchiveConfig:
-    """Return how a replay writes: as its *collectors* do, but one file for each place."""
+    collectors: FilesConfig, folder: Path, output: Literal["raw", "cri", "json"]
+) -> FilesConfig:
+    """Return the configuration for a replay: that of *collectors*, but with one file for each
+    place.
+    """
     return replace(
         collectors,
         folder=folder,
@@ -98,89 +95,87 @@ def config_of(
 class FolderSink:
     """The files of one partition."""
 
-    def __init__(
-        self, config: ArchiveConfig, partition: int, span: Span, descriptors: Descriptors
-    ) -> None:
-        with _told():
-            self._archive = PartitionArchive.open(config, partition, descriptors)
-        done = self._archive.committed()
+    def __init__(self, storage: FileStorage, partition: int, span: Span) -> None:
+        with _explained():
+            self._writer = PartitionWriter(storage.open(partition))
+        done = self._writer.committed()
         self._position = done.position if done else StreamPosition(span.created, 0, 0)
         self._committed = self._position
 
     @property
     def sequence(self) -> int:
-        """The last message that is in the files."""
+        """The last message whose lines are in the files."""
         return self._position.sequence
 
     @property
     def lines(self) -> int:
-        """Lines that were written."""
-        return self._archive.lines
+        """Number of written lines."""
+        return self._writer.lines
 
     def learn(self, host: str, batch: Batch) -> None:
-        """Know of what stands before."""
-        # A replay is a look at what there is: where only bytes would tell, headers are believed.
+        """Note a message before the span, whose bytes are not to be written."""
+        # Its payload is not read: where only the payload could prove something, its headers count.
         with suppress(BadMessage):
-            self._archive.learn(host, batch, None, is_believed=True)
+            self._writer.learn(host, batch, None, is_believed=True)
 
     def take(self, read: Read, delivered: Delivered) -> None:
-        """Write what is new of a message.
+        """Write the new lines of a message.
 
         Raises:
             BadMessage: it cannot be read.
             CliError: the disk is full, or failed.
         """
-        with _told():
-            self._archive.take(
+        with _explained():
+            self._writer.take(
                 read.host,
                 read.batch,
                 delivered.message.data,
                 sequence=delivered.sequence,
                 time_ns=delivered.time_ns,
             )
-            if self._archive.dirty_bytes > COMMIT_BYTES:
+            if self._writer.dirty_bytes > COMMIT_BYTES:
                 self._position = self._at(delivered)
                 self.commit()
                 reach("replay.committed")
 
     def passed(self, delivered: Delivered) -> None:
-        """Note that nothing more is to be done with a message."""
+        """Note that a message is completely processed."""
         self._position = self._at(delivered)
 
     def commit(self) -> None:
-        """Make durable what was taken."""
+        """Make written lines durable."""
         if self._position == self._committed:
             return
-        with _told():
-            pending = self._archive.prepare(
+        with _explained():
+            pending = self._writer.prepare(
                 Reached(self._position, 0), epoch=1, since=Reached(self._committed, 0)
             )
-            self._archive.write(pending)
-            self._archive.confirm(pending)
+            self._writer.write(pending)
+            self._writer.confirm(pending)
         self._committed = self._position
 
     def close(self) -> None:
-        """Close the files; what is not committed is not there."""
-        self._archive.close()
+        """Close the files; lines that are not committed do not count."""
+        self._writer.close()
 
     def _at(self, delivered: Delivered) -> StreamPosition:
         return StreamPosition(self._position.created, delivered.sequence, delivered.time_ns)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _explained() -> Iterator[None]:
     try:
         yield
-    except ArchiveFull as error:
+    except SinkFull as error:
         raise CliError(
-            f"the disk is full ({error}): make room, then say the same again to go on"
+            f"the disk is full ({error}): free some space, then run the same command to continue"
         ) from error
-    except (ArchiveBroken, ArchiveBusy, ArchiveFailed) as error:
+    except (SinkBroken, SinkBusy, SinkFailed) as error:
         raise CliError(str(error)) from error
 
 
 class Page:
-    """Standard output; a terminal gets no control characters of what was logged."""
+    """Standard output; on a terminal, control characters in lines are escaped."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -188,8 +183,8 @@ class Page:
         self._is_terminal = sys.stdout.isatty()
 
     def write(self, piece: Piece) -> None:
-        """Write *piece* behind what was written; a line that was not at its end ends there, unless
-        this goes on with it.
+        """Write *piece*. If the previous piece ended inside a line that this one does not continue,
+        that line is ended first.
         """
         data, self._tail = render(self._output, piece, self._tail)
         if self._is_terminal:
@@ -207,11 +202,11 @@ class PageSink:
         self._sources = Sources()
 
     def learn(self, host: str, batch: Batch) -> None:
-        """Know of what stands before."""
+        """Note a message before the span, whose bytes are not to be written."""
         self._sources.learn(host, batch, self._sources.decide(host, batch))
 
     def take(self, read: Read, delivered: Delivered) -> None:
-        """Write what is new of a message.
+        """Write the new lines of a message.
 
         Raises:
             BadMessage: it cannot be read.
@@ -232,15 +227,15 @@ class PageSink:
         self._sources.learn(read.host, batch, decision, sequence=delivered.sequence)
 
     def passed(self, delivered: Delivered) -> None:
-        """Let a reader behind a pipe see what was written."""
+        """Flush, so that a reader behind a pipe sees the lines."""
         self.sequence = delivered.sequence
         sys.stdout.flush()
 
     def commit(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: lines are printed at once."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     def _write(self, piece: Piece) -> None:
         self._page.write(piece)

@@ -1,4 +1,4 @@
-"""DuckDB over a table: no Java, and nothing but what is asked for is read."""
+"""A table as views of DuckDB, which needs no Java and reads only what a query needs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from logpipeline.multiline import Rules
 from logpipeline_cli.errors import CliError
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.events import duckdb_query
-from logpipeline_spark.formats.choosing import Logs
+from logpipeline_spark.formats.log import Logs
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES
-from logpipeline_spark.table.filters import NOT_IN_WORDS, words_of
-from logpipeline_spark.table.names import LINES as LINES_AREA
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.counts import MINUTES, SOURCES
+from logpipeline_spark.table.files import LINES as LINES_AREA
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.search import Search, dataset
 from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.word_filters import NOT_IN_WORDS, words_of
 
 try:
     import duckdb
@@ -41,19 +41,20 @@ def opened(
     search: Search | None = None,
     multiline: Sequence[Rules] = (),
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection that has `VIEWS`, of what was stored from *since* to before *until*; of
-    lines only those that *search* means. The view `events` has these, joined as *multiline* says.
+    """Return a connection with `VIEWS` of what was stored from *since* to before *until*, and of
+    lines only those that *search* finds. The view `events` has the same lines, joined by the rules
+    *multiline*.
 
     Raises:
         Refused: there is no table, or it is damaged.
-        CliError: an expression is none that DuckDB knows.
+        CliError: DuckDB does not accept an expression.
     """
     connection = duckdb.connect(":memory:")
     connection.execute("SET TimeZone = 'UTC'")
     empty = True
     for name, area, schema in VIEWS:
         entries = files(logs, since, until, area=area)
-        # Also columns that people asked for.
+        # With the columns that users added.
         schema = logs[area].schema() or schema
         empty = empty and not entries
         texts = search.texts if search is not None and area == LINES_AREA else ()
@@ -82,7 +83,7 @@ def opened(
 def _holding(text: str) -> Iterator[str]:
     """Yield the conditions of a line that holds *text* as whole words."""
     yield f"contains(line, {_quoted(text)})"
-    # A character that is in no word parts words by itself.
+    # A character that is never part of a word separates words itself.
     begin, end = (
         f"{edge}|{NOT_IN_WORDS}" if len(words_of(character)) else ""
         for edge, character in ((r"\A", text[0]), (r"\z", text[-1]))

@@ -1,4 +1,4 @@
-"""``logpipeline table erase``: asks for confirmation, erases, and prints a proof."""
+"""``logpipeline table erase``: ask for confirmation, erase lines, and print a proof."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.output import agreed, bytes_text, escaped_name, print_json
-from logpipeline_cli.tables.places import moment
-from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import Former
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.erasure import Erasure, Plan, Proof
-from logpipeline_spark.table.reading import Condition
+from logpipeline_cli.time_arguments import moment
+from logpipeline_spark.formats.log import Former, Logs
+from logpipeline_spark.table.erasure import Condition, Erasure, Plan, Proof
+from logpipeline_spark.table.files import FileEntry
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.upkeep import Upkeep
 
 UNTOUCHED = (
     "Counts stay: they hold no text. Streams, collectors' files and lines that are not in the "
-    "table yet are not touched: docs/consuming.md, Privacy, says how these are erased."
+    "table yet are not changed: docs/consuming.md, Privacy, says how to erase these."
 )
 
 
 def erase(args: argparse.Namespace, storage: Storage, logs: Logs) -> int:
-    """Erase the lines that *args* mean, if a person agrees; print the proof.
+    """Erase the lines that *args* choose, after confirmation; print the proof.
 
     Raises:
-        CliError: the words do not say enough.
-        Refused: the table or its storage does not do it.
+        CliError: the arguments are incomplete.
+        Refused: the table or its storage does not allow it.
     """
     if args.output == "json" and not (args.yes or args.dry_run):
-        raise CliError("with -o json nobody is asked: give --dry-run first, then --yes")
+        raise CliError("-o json cannot ask for confirmation: give --dry-run first, then --yes")
     now = datetime.now(UTC)
     condition = Condition(
         host=args.host,
@@ -53,13 +50,13 @@ def erase(args: argparse.Namespace, storage: Storage, logs: Logs) -> int:
             print("\n".join(_plan_sentences(plan, storage, condition)))
         if args.dry_run:
             return EXIT_OK
-        # With nothing to erase, all that follows is the usual clean-up of former files.
+        # With nothing to erase, only the usual clean-up of former files follows.
         is_asked = bool(plan.files) or args.without_grace
         if is_asked and not agreed(f"Erase {plan.lines} lines for good?", yes=False):
             print("Nothing was erased.")
             return EXIT_FAILED
     now = datetime.now(UTC)
-    # Without a running job no other clean-up removes former files that are due.
+    # Where no job runs, no other clean-up removes former files that are due.
     Upkeep(storage, logs).clean(now)
     proof = erasure.erase(now, has_grace=not args.without_grace)
     if args.output == "json":
@@ -74,7 +71,7 @@ def _plan_sentences(plan: Plan, storage: Storage, condition: Condition) -> list[
     if not plan.files:
         return [*said, _NOTHING]
     said.append(
-        f"{plan.lines} lines with {bytes_text(plan.text_bytes)} of text would go, of "
+        f"{plan.lines} lines with {bytes_text(plan.text_bytes)} of text would be erased, from "
         f"{len(plan.files)} files, which would be written again without them:"
     )
     said += [

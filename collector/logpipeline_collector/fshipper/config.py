@@ -1,4 +1,4 @@
-"""What a reader in fshipper's way is told, and its limits."""
+"""Configuration and limits of a reader in fshipper's way."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 
 from logpipeline.nats.connection import NatsOptions
 
-# What stands at the end of an output without any percent sign.
+# Appended to an output without a percent sign.
 DEFAULT_END = "-%Y%m%d%H%M"
-# Conversions that fshipper's strftime has and that make a name; any other one it refused.
+# Conversions that fshipper accepted in names; it refused all others.
 CONVERSIONS = frozenset("AaBbCcDdeFHIjklMmpRrSTUuVvWwXxYyZz%")
 OUTPUT_CHARS_MAX = 512
 
 _CONVERSION = re.compile(r"%(.)", re.DOTALL)
 
 MIB = 1024 * 1024
-# Lines that wait for the disk; what comes beyond is dropped and counted, as nobody resends it.
+# Lines that wait for the disk. More are dropped and counted: no line is sent again.
 BUFFER_BYTES_MAX = 64 * MIB
-# What a line takes beside its bytes, at least.
+# Memory that a line takes beside its bytes, at least.
 LINE_OVERHEAD_BYTES = 120
 OPEN_FILES_MAX = 256
-# Subjects are anybody's to publish on: so many hosts make files, more are refused.
+# Any client may publish on the subjects, so the number of hosts with files is limited.
 HOSTS_MAX = 100_000
-# Consumers whose deliveries are counted: one a partition, and those made anew.
+# Consumers whose deliveries are counted: one a partition, and those that were recreated.
 CONSUMERS_MAX = 10_000
 SYNC_INTERVAL_S = 1.0
-# Lines are written together that come within this time.
+# Lines that come within this time are written together.
 LINGER_S = 0.01
 RETRY_S = 1.0
 KEPT_S = 7 * 24 * 3600.0
@@ -77,7 +77,7 @@ class Pattern:
         return time.strftime(self.text, day)
 
     def parts(self) -> list[re.Pattern[str]]:
-        """Return, folder by folder, what the names of all days look like."""
+        """Return patterns of the names of all days, folder by folder."""
         return [re.compile(_any_day(part), re.DOTALL) for part in self.text.split("/")]
 
 

@@ -11,22 +11,22 @@ import time
 from functools import partial
 from pathlib import Path
 
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.output import Descriptors
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.output import Descriptors
 from logpipeline_collector.fshipper.config import KEPT_S, Pattern, midnight
 
 log = logging.getLogger(__name__)
 
-# A file that stands where a FIFO does would stop an open for ever.
+# Opening a FIFO in place of a file would block for ever.
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-# Beyond so many files one sync of the whole volume is cheaper.
+# With more files, one sync of the whole volume is cheaper.
 SYNCED_ALONE_MAX = 50
-# Looked at in one host's folder when its day changes.
+# Entries that are looked at in one host's folder when its day changes.
 ENTRIES_MAX = 10_000
 
 
 class SyncFailed(Exception):
-    """Nobody knows what of the files is durable; trying again would say that all is."""
+    """It is unknown which bytes are durable, and a second attempt would report success."""
 
 
 class DayFiles:
@@ -65,7 +65,7 @@ class DayFiles:
         """Make everything that was appended durable.
 
         Raises:
-            SyncFailed: it cannot be.
+            SyncFailed: the disk failed.
         """
         try:
             self._sync()
@@ -85,7 +85,7 @@ class DayFiles:
         self._new_folders.clear()
 
     def close(self) -> None:
-        """Make everything durable, and let go of it."""
+        """Make everything durable, and close the files."""
         self.sync()
         self._descriptors.close_all(self)
 
@@ -103,7 +103,7 @@ class DayFiles:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise safe_open.NotAFile(f"{path} is no regular file")
+            raise safe_open.NotAFile(f"{path} is not a regular file")
         if not status.st_size:
             self._new_folders.update(safe_open.folders_of(path))
         elif os.pread(descriptor, 1, status.st_size - 1) != b"\n":
@@ -132,7 +132,7 @@ def _append(descriptor: int, data: bytes) -> None:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
     except OSError:
-        # A line that is half there would come twice once there is room again.
+        # Otherwise half a line would stay, and the whole line would follow when there is room.
         os.ftruncate(descriptor, length)
         raise
 

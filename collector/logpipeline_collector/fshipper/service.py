@@ -1,7 +1,7 @@
 """Runs a reader in fshipper's way: from messages to files, at most once, with or without JetStream.
 
-Nothing is acknowledged and no position is kept, as in fshipper: what is published while nobody
-listens is lost, unless a push consumer keeps it. A reader that loses nothing is the collector.
+Nothing is acknowledged and no position is kept, as in fshipper: what is published while no reader
+listens is lost, unless a push consumer keeps it. The collector is the reader that loses nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from logpipeline_collector.fshipper.files import DayFiles, SyncFailed
 
 log = logging.getLogger(__name__)
 
-# A message of a push consumer about itself: it is idle, or asks whether we still listen.
+# Status of a push consumer's own messages: it is idle, or asks whether we still listen.
 STATUS_CONTROL = 100
 _STREAM_REPLY = b"$JS.ACK."
 
@@ -44,9 +44,8 @@ EXIT_CANNOT_START = 1
 EXIT_BROKEN = 3
 
 
-# Nobody sends a line again in this way of reading. So what is dropped here, because the disk is
-# slower than the network, is counted; and what the server did not deliver to us, where the numbers
-# of a push consumer tell.
+# In this way of reading no line is sent again. So two losses are counted: lines that are dropped
+# here because the disk is slower than the network, and, with push consumers, gaps in their numbers.
 class Intake:
     """The lines that wait to be written, in the order in which they came, at most *bytes_max*."""
 
@@ -111,12 +110,12 @@ class Intake:
         try:
             delivered = read_reply(message)
         except (ValueError, IndexError):
-            return  # a stranger's, who published where the server delivers
+            return  # of another program, which published where the server delivers
         tokens = message.reply.split(b".")
         consumer = b".".join(tokens[: 4 if len(tokens) == 9 else 6])
         if consumer not in self._last and len(self._last) >= CONSUMERS_MAX:
             return
-        # One that was made anew begins at 1, and has missed nothing yet.
+        # A new consumer begins at 1, and has missed nothing yet.
         last = self._last.get(consumer, delivered.delivery - 1)
         if delivered.delivery > last + 1:
             missed = delivered.delivery - last - 1
@@ -131,7 +130,7 @@ class Intake:
         self.refused[reason] += 1
         if self.refused[reason] == 1:
             log.error(
-                "a message is no line of a host; more are only counted",
+                "a message is not a line of a host; further ones are only counted",
                 extra={"reason": reason, "detail": detail},
             )
 
@@ -161,7 +160,7 @@ class Writer:
         self._left: dict[str, bytes] = {}
         self._came = asyncio.Event()
         self._is_stopping = False
-        self._told_dropped = 0
+        self._logged_dropped = 0
 
     def wake(self) -> None:
         """Note that there is something to write."""
@@ -176,7 +175,7 @@ class Writer:
         """Write until `stop`.
 
         Raises:
-            SyncFailed: what was written may be gone, and nobody can make it good here.
+            SyncFailed: what was written may be gone, and cannot be read again.
         """
         synced_s, is_dirty = time.monotonic(), False
         while not self._is_stopping:
@@ -186,7 +185,7 @@ class Writer:
             if is_dirty and time.monotonic() - synced_s >= SYNC_INTERVAL_S:
                 await asyncio.to_thread(self._files.sync)
                 synced_s, is_dirty = time.monotonic(), False
-            self._tell_dropped()
+            self._log_dropped()
             if not self._is_stopping:
                 await asyncio.sleep(RETRY_S if self._left else LINGER_S)
         had_left = bool(self._left)
@@ -198,7 +197,7 @@ class Writer:
         await asyncio.to_thread(self._files.close)
 
     async def _wait(self, timeout_s: float | None) -> None:
-        # What came while the disk was full has told so long ago.
+        # The event for lines that came while the disk was full was cleared long ago.
         if not self._left and not self._intake.size:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -215,7 +214,7 @@ class Writer:
         return self.bytes > before
 
     def _append(self, waiting: dict[str, bytes]) -> dict[str, bytes]:
-        """Append what *waiting* holds, and return what could not be."""
+        """Append *waiting*, and return what could not be appended."""
         left: dict[str, bytes] = {}
         problem = None
         for host, data in waiting.items():
@@ -234,10 +233,10 @@ class Writer:
         self.problem = problem
         return left
 
-    def _tell_dropped(self) -> None:
-        more = self._intake.dropped - self._told_dropped
+    def _log_dropped(self) -> None:
+        more = self._intake.dropped - self._logged_dropped
         if more:
-            self._told_dropped += more
+            self._logged_dropped += more
             log.error(
                 "lines are dropped: they come faster than the disk takes them",
                 extra={"lines": more},
@@ -245,7 +244,7 @@ class Writer:
 
 
 async def run(config: ReaderConfig, stop: asyncio.Event) -> int:
-    """Write until *stop* is set, then what has come; return the process's exit code."""
+    """Write until *stop* is set, then the lines that have come; return the process's exit code."""
     try:
         config.directory.mkdir(parents=True, exist_ok=True)
         return await Reader(config).run(stop)
@@ -258,7 +257,7 @@ async def run(config: ReaderConfig, stop: asyncio.Event) -> int:
 
 
 class Reader:
-    """All parts of one reader, wired."""
+    """The parts of one reader."""
 
     def __init__(self, config: ReaderConfig) -> None:
         self._config = config
@@ -289,7 +288,7 @@ class Reader:
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
-            # Whatever came until the connection ended is written.
+            # Everything that came until the connection ended is written.
             await self._connection.close()
             self._writer.stop()
             await writing
@@ -305,7 +304,7 @@ class Reader:
             answer.add_done_callback(self._answers.discard)
 
     async def _answer(self, subject: str) -> None:
-        # A consumer with flow control goes on only when it hears of us; no line hangs on it.
+        # A consumer with flow control waits for the answer; no line depends on it.
         with contextlib.suppress(NotSent):
             await self._connection.publish(subject, b"")
 

@@ -34,8 +34,8 @@ _POLICIES = {"byStartTime": "by_start_time", "byStartSequence": "by_start_sequen
 
 class PushReader:
     """Messages of one push consumer, in order of delivery, at most *bytes_max* of them waiting:
-    what comes beyond is let go, and counted in `dropped`. A consumer that wants acknowledgements
-    delivers it again; a reader with a position fetches it.
+    further ones are dropped, and counted in `dropped`. A consumer that wants acknowledgements
+    delivers them again; a reader with a position fetches them.
     """
 
     def __init__(self, js: JetStream, subject: str, queue: str, *, bytes_max: int) -> None:
@@ -63,7 +63,7 @@ class PushReader:
             self._listener = None
 
     async def take(self, *, timeout_s: float) -> list[Delivered]:
-        """Return what has come, at once if there is something, else after at most *timeout_s*.
+        """Return the messages that came: at once if there are some, else after at most *timeout_s*.
 
         Raises:
             NotSent: the connection is gone.
@@ -114,27 +114,27 @@ class Consumer:
 
     @property
     def ack_policy(self) -> str:
-        """What it wants acknowledged: ``none``, ``all`` or ``explicit``."""
+        """The acknowledgements that it wants: ``none``, ``all`` or ``explicit``."""
         return str(self.config.get("ack_policy", "none"))
 
     @property
     def ack_wait_s(self) -> float:
-        """How long an acknowledgement may take."""
+        """The time within which a message must be acknowledged."""
         return int(self.config.get("ack_wait", ACK_WAIT_S * NS)) / NS
 
     @property
     def max_deliver(self) -> int:
-        """How often a message is delivered; 0: for ever."""
+        """The number of deliveries of a message; 0: no limit."""
         return max(0, int(self.config.get("max_deliver", 0)))
 
     @property
     def deliver_subject(self) -> str:
-        """Where a push consumer sends to; empty for one that is pulled from."""
+        """The subject that a push consumer sends to; empty for a pull consumer."""
         return str(self.config.get("deliver_subject", ""))
 
     @property
     def filter(self) -> str:
-        """Which subjects it delivers."""
+        """The filter of the subjects that it delivers."""
         return str(self.config.get("filter_subject", "") or ">")
 
     @property
@@ -149,7 +149,7 @@ class Consumer:
 
     @property
     def done(self) -> int:
-        """The last message that was processed as far as the server knows."""
+        """The last message that was processed, as far as the server knows."""
         return self.delivered if self.ack_policy == "none" else self.acked
 
 
@@ -172,7 +172,7 @@ async def ensure(
     was_there: bool,
 ) -> Consumer:
     """Return the consumer, made if it is the reader's own and not there. *after* is the sequence
-    that was read last, None where that is not known; *was_there* tells that it was read already.
+    that was read last, None where that is not known; with *was_there* it was read already.
 
     Raises:
         ConsumerGone: it is not there, and the resource says that it should be.
@@ -215,7 +215,7 @@ async def ensure(
 async def _beginning(js: JetStream, stream: str, options: ConsumeOptions) -> int | None:
     """Return the sequence behind which a new reader begins, None where the server is to find it.
 
-    A server winds back (see `wind`) no consumer that was made for what is new, or last.
+    A server cannot wind back (see `wind`) a consumer whose deliver policy is new or last.
     """
     if options.deliver_policy not in ("new", "last"):
         return None
@@ -225,8 +225,8 @@ async def _beginning(js: JetStream, stream: str, options: ConsumeOptions) -> int
 
 
 async def wind(js: JetStream, consumer: Consumer, sequence: int) -> Consumer:
-    """Return *consumer*, delivering what is behind *sequence*, as if nobody had been given it: what
-    a dead reader did not acknowledge would come again after ``ack_wait`` only.
+    """Return *consumer*, which delivers all behind *sequence* at once, also what it delivered
+    before: what a dead reader did not acknowledge would otherwise come only after ``ack_wait``.
 
     Raises:
         NotSent, OutcomeUnknown: the server could not be asked.
@@ -238,7 +238,7 @@ async def wind(js: JetStream, consumer: Consumer, sequence: int) -> Consumer:
     try:
         return _consumer_of(await js.call(request, {"seq": sequence + 1}))
     except (ApiError, NoResponders) as error:
-        # Below its start, or a server that cannot: the reader fetches what is left out by itself.
+        # Below its start, or a server without this call: the reader fetches what is left out.
         log.debug("consumer not wound", extra={"at": request, "reason": str(error)})
         return consumer
 
@@ -276,7 +276,7 @@ def _ack_policy(options: ConsumeOptions) -> str:
 
 
 def _consumer_of(info: dict[str, Any]) -> Consumer:
-    """Return what JetStream's answer to CONSUMER.INFO says."""
+    """Return the consumer that JetStream's answer to CONSUMER.INFO describes."""
     return Consumer(
         stream=info["stream_name"],
         name=info["name"],

@@ -1,4 +1,4 @@
-"""What a reader is handed: messages in batches, and the lines in them."""
+"""Messages as a reader hands them out: in batches, with the lines in them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from logpipeline import cri
-from logpipeline.consuming.options import position_text
+from logpipeline.consuming.records import position_text
 from logpipeline.dead_letters import RETRY_FOR
-from logpipeline.knowledge import NOTHING, Knowledge, decide
+from logpipeline.deduplication import NOTHING, SourceState, decide
 from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats import scan
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -20,7 +20,7 @@ from logpipeline.records import StreamPosition
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, decode_payload
 
-# An outcome: the message cannot be decoded, by anybody.
+# An outcome: no reader can decode the message.
 UNREADABLE = "unreadable"
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Message:
         """Host and headers.
 
         Raises:
-            BadMessage: they cannot be believed.
+            BadMessage: they are not valid.
         """
         return read_message(self._subjects, self.partition, self.delivered)
 
@@ -130,8 +130,8 @@ class Message:
 class Batch:
     """Messages of one partition, in the order of their stream, to be processed together.
 
-    *may_repeat*: a reader before died over it, and may have processed it. The batch is processed
-    when the next one is asked for, unless it was said otherwise. *created* is the stream's own.
+    *may_repeat*: a former reader ended during it, and may have processed it. The batch counts as
+    processed when the next one is asked for, unless it was marked. *created* is the stream's own.
     """
 
     def __init__(
@@ -170,12 +170,12 @@ class Batch:
 
     @property
     def id(self) -> str:
-        """Its name: with a state, the same batch has the same one, whoever processes it again."""
+        """The batch's name. With a state, it stays the same when the batch is handed out again."""
         return f"{self.stream}-{self.first}-{self.last}"
 
     @property
     def position(self) -> str:
-        """How far its stream was read with it, for who keeps that himself: `ConsumeOptions`."""
+        """The stream's position behind it, for users that keep positions: `ConsumeOptions`."""
         last = self.messages[-1]
         return position_text(StreamPosition(self.created, last.sequence, last.time_ns))
 
@@ -190,23 +190,23 @@ class Batch:
             yield from message.lines
 
     def processed(self) -> None:
-        """Say that it is processed, as asking for the next batch does too."""
+        """Mark it as processed; asking for the next batch does the same."""
         self.outcome = PROCESSED
 
     def retry(self, reason: str = "") -> None:
-        """Have it handed out again, after a while; with a group that keeps no order maybe to
+        """Mark it to be handed out again, after a while; in a group that keeps no order, maybe to
         another member.
         """
         self.outcome = Outcome("retry", reason)
 
     def reject(self, reason: str) -> None:
-        """Say that it can never be processed: what becomes of it, the option on_error says."""
+        """Mark it as impossible to process; the option on_error decides what follows."""
         self.outcome = Outcome("reject", reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a batch, ``processed``, ``retry``, ``reject`` or ``unreadable``, and why."""
+    """The outcome of a batch, ``processed``, ``retry``, ``reject`` or ``unreadable``, and why."""
 
     kind: str
     reason: str = ""
@@ -216,19 +216,19 @@ PROCESSED = Outcome("processed")
 
 
 class Resends:
-    """What a stream held before, as far as it was looked."""
+    """Cuts off resends what their stream held before; only resends make it read the stream."""
 
     def __init__(self, js: JetStream, subjects: Subjects, stream: str, partition: int) -> None:
         self._js = js
         self._subjects = subjects
         self._stream = stream
         self._partition = partition
-        self._known: dict[tuple[str, str], Knowledge] = {}
+        self._known: dict[tuple[str, str], SourceState] = {}
         self._last = 0
 
     async def cut(self, message: Message, created: str) -> bool:
-        """Cut off *message* what the stream, *created* then, held before; return whether there is
-        something left.
+        """Cut off *message* what the stream, *created* then, held before; return whether something
+        is left.
         """
         try:
             read = message.read
@@ -237,7 +237,7 @@ class Resends:
         if read.batch is None or not read.batch.resend:
             return True
         if RETRY_FOR in read.fields:
-            # It was given up, and comes again on purpose.
+            # It is a dead letter, which is sent again on purpose.
             return True
         try:
             await self._look_until(message.sequence - 1, created)

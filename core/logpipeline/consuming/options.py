@@ -1,21 +1,16 @@
-"""What a reader of streams asks for, and which of it goes together. Nothing here touches the
-world.
-"""
+"""The options of a reader of streams, and which of them contradict each other."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
+from logpipeline.consuming.records import position_of
 from logpipeline.quantity import QuantityError, parse_duration
-from logpipeline.records import BadRecord, StreamPosition
-from logpipeline.spec.selection import PARTITIONS, is_rising, is_within, ranges, selects
-
-# A reader that hands out message by message need not note each of them before.
-NEXT_ALONE = -1
+from logpipeline.records import BadRecord
+from logpipeline.spec.partition_list import PARTITIONS, is_rising, is_within, ranges, selects
 
 Mode = Literal["each", "spaced", "all", "none"]
 OnError = Literal["stop", "retry", "dead-letter"]
@@ -46,110 +41,15 @@ class StateForeign(ConsumeError):
 
 
 class ConsumerGone(ConsumeError):
-    """The consumer is not there (any more), or is not as it would have to be."""
+    """The consumer does not exist (any more), or does not have the settings that reading needs."""
 
 
 class Stopped(ConsumeError):
-    """A message could not be processed, and the reader was told to stop then."""
-
-
-class ClaimLost(Exception):
-    """Another member reads the partition now; what this one had in hand is not its own any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a stream was processed: everything up to *position*.
-
-    *working* is the last sequence of the batch behind it that is being processed; when its reader
-    dies, the next one hands out the same batch again, to the message. 0: none is; `NEXT_ALONE`: the
-    next message by itself may be.
-    """
-
-    position: StreamPosition
-    working: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def of_json(data: Any) -> Progress:
-        """Return what `as_json` made.
-
-        Raises:
-            BadRecord: it is none.
-        """
-        try:
-            position = StreamPosition(**data["position"])
-            return Progress(position, int(data["working"]))
-        except (TypeError, KeyError, ValueError) as error:
-            raise BadRecord(f"no progress of a reader: {str(data)[:80]!r}") from error
-
-
-def position_text(position: StreamPosition) -> str:
-    """Return *position* as a short text, for those who keep it themselves."""
-    return f"{position.sequence} {position.time_ns} {position.created}"
-
-
-def position_of(text: str) -> StreamPosition:
-    """Return the position that `position_text` wrote.
-
-    Raises:
-        BadRecord: it is none.
-    """
-    try:
-        sequence, time_ns, created = text.split(" ")
-        return StreamPosition(created, int(sequence), int(time_ns))
-    except (ValueError, AttributeError) as error:
-        raise BadRecord(f"no position of a reader: {str(text)[:80]!r}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """Who reads a partition as a consumer. *epoch* rises with each owner; *incarnation* is the
-    owner's process; *released* says that the owner gave it up by itself. *progress* is kept with
-    state ``kv`` only.
-    """
-
-    epoch: int
-    owner: str
-    incarnation: str
-    released: bool = False
-    progress: Progress | None = None
-
-    def encode(self) -> bytes:
-        """Return the claim as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
-
-    @staticmethod
-    def decode(value: bytes) -> Claim:
-        """Return the claim that `encode` wrote.
-
-        Raises:
-            BadRecord: it is none.
-        """
-        try:
-            data = json.loads(value)
-            progress = data["progress"]
-            data["progress"] = None if progress is None else Progress.of_json(progress)
-            return Claim(**data)
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadRecord(f"no claim of a reader: {value[:80]!r}") from error
-
-
-def claim_key(consumer: str, partition: int) -> str:
-    """Return the key of who reads *partition* as *consumer*."""
-    return f"consume.{consumer}.p{partition}"
-
-
-def reader_key(consumer: str, member: str) -> str:
-    """Return the key at which *member* shows that it is alive; its value is its incarnation."""
-    return f"consume.{consumer}.member.{member}"
+    """A message could not be processed, and the option on_error says stop."""
 
 
 class BadOption(ValueError):
-    """Options that mean nothing, or contradict each other; the message says what to give."""
+    """Options that have no meaning, or contradict each other; the message says what to give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +66,13 @@ class Acks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """How the streams are read as consumer *name*.
+    """The way in which the streams are read as consumer *name*.
 
     *batch* is how many messages are handed out at once, 0 for what the acknowledgements suggest.
     *state* is a file's path or ``kv``. With *group*, several members share the work; *member*
     names this one. *tries_max* ends retries, 0: never. *max_age_s* is the age of the oldest
-    message that is not skipped, 0: any. *positions* are for who keeps them with his own results:
-    the last `Batch.position` of each stream; a stream that is not among them begins as without.
+    message that is not skipped, 0: any. *positions* are for users that keep them with their
+    results: the last `Batch.position` of each stream; other streams begin as without positions.
     """
 
     name: str
@@ -207,15 +107,15 @@ class ConsumeOptions:
 
 
 def checked(options: ConsumeOptions) -> ConsumeOptions:
-    """Return *options* if they make sense together.
+    """Return *options* if they do not contradict each other.
 
     Raises:
         BadOption: they do not.
     """
     if not NAME.fullmatch(options.name):
-        raise BadOption(f"{options.name[:80]!r} is no name of a consumer: {NAME_KINDS}")
+        raise BadOption(f"{options.name[:80]!r} is not a name of a consumer: {NAME_KINDS}")
     if options.member and not NAME.fullmatch(options.member):
-        raise BadOption(f"{options.member[:80]!r} is no name of a member: {NAME_KINDS}")
+        raise BadOption(f"{options.member[:80]!r} is not a name of a member: {NAME_KINDS}")
     if not 0 <= options.batch <= BATCH_MAX:
         raise BadOption(f"a batch has 1 to {BATCH_MAX} messages, not {options.batch}")
     if options.in_order and options.batch > 1:
@@ -233,13 +133,13 @@ def checked(options: ConsumeOptions) -> ConsumeOptions:
     if options.partitions is not None and not (
         re.fullmatch(PARTITIONS, options.partitions) and is_rising(options.partitions)
     ):
-        raise BadOption(f"{options.partitions!r} is no list of partitions, such as 0-3,7")
+        raise BadOption(f"{options.partitions!r} is not a list of partitions, such as 0-3,7")
     _check_positions(options)
     return options
 
 
 def partitions_of(options: ConsumeOptions, count: int) -> list[int]:
-    """Return which of *count* partitions are meant.
+    """Return the partitions, of *count*, that *options* select.
 
     Raises:
         BadOption: one of them is not there.
@@ -277,8 +177,8 @@ def _check_positions(options: ConsumeOptions) -> None:
 
 
 def parse_acks(text: str) -> Acks:
-    """Return what *text* means: ``each``, ``all``, ``none``, ``every=100``, ``interval=30s``, or
-    the last two with a comma between them.
+    """Return the mode that *text* names: ``each``, ``all``, ``none``, ``every=100``,
+    ``interval=30s``, or the last two with a comma between them.
 
     Raises:
         BadOption: none of these.
@@ -294,7 +194,7 @@ def parse_acks(text: str) -> Acks:
             interval_s = _interval_s(value)
         else:
             raise BadOption(
-                f"{text!r} says nothing of acknowledgements: each, all, none, every=100 (up to "
+                f"{text!r} is not an acknowledgement mode: give each, all, none, every=100 (up to "
                 f"{BATCH_MAX}), interval=30s, or every=100,interval=30s"
             )
     return Acks("spaced", every, interval_s)
@@ -306,5 +206,5 @@ def _interval_s(text: str) -> float:
     except QuantityError as error:
         raise BadOption(f"interval: {error}") from error
     if span_ns <= 0:
-        raise BadOption("an interval is longer than nothing, such as 30s")
+        raise BadOption("interval must be longer than 0, such as 30s")
     return span_ns / SECOND_NS

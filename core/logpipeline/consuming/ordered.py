@@ -1,9 +1,9 @@
 """A partition that one reader has for itself, in the order of its stream, from a position.
 
-The consumer's deliveries only tell that there is something: what the position has behind it is
-skipped and acknowledged, what the consumer leaves out (it waits for a dead reader's
-acknowledgement) is fetched from the stream. So nothing is processed twice or out of order because
-of a redelivery.
+The consumer's deliveries only show that there are messages: one at or before the position is
+skipped and acknowledged, and one that the consumer leaves out (it waits for a dead reader's
+acknowledgement) is fetched from the stream. So a redelivery causes no message to be processed twice
+or out of order.
 """
 
 from __future__ import annotations
@@ -16,18 +16,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
-from logpipeline.consuming.lane import Lane, Reading, replies_of
-from logpipeline.consuming.membership import HeldClaim
 from logpipeline.consuming.message import PROCESSED, Batch, Message
-from logpipeline.consuming.options import (
-    KV,
-    NEXT_ALONE,
-    Progress,
-    ReaderBusy,
-    StateForeign,
-    position_of,
-)
+from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
+from logpipeline.consuming.partition_reader import PartitionReader, Reading, replies_of
+from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, StoredMessage
@@ -42,7 +36,7 @@ VERSION = 1
 
 log = logging.getLogger(__name__)
 
-SAVE_AGAIN_S = 0.2
+FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
 
@@ -67,15 +61,15 @@ class StateFile:
         """The streams of which something is known."""
         return list(self._streams)
 
-    def get(self, stream: str) -> Progress | None:
+    def get(self, stream: str) -> ReadProgress | None:
         """Return how far *stream* was processed, or None where nothing is known."""
         return self._streams.get(stream)
 
-    def put(self, stream: str, progress: Progress) -> None:
-        """Note it, durably.
+    def put(self, stream: str, progress: ReadProgress) -> None:
+        """Store *progress* of *stream*, durably.
 
         Raises:
-            OSError: the disk is full or failing; what stood there before still does.
+            OSError: the disk is full or failing; the former state is kept.
         """
         with self._writing:
             streams = self._streams | {stream: progress}
@@ -84,7 +78,7 @@ class StateFile:
             self._streams = streams
 
     def close(self) -> None:
-        """Let another process have the file."""
+        """Unlock the file for another process."""
         os.close(self._lock)
 
 
@@ -104,16 +98,16 @@ def _locked(path: Path) -> int:
     return lock
 
 
-def _read(path: Path, consumer: str) -> dict[str, Progress]:
+def _read(path: Path, consumer: str) -> dict[str, ReadProgress]:
     try:
         data = read_state(path, KIND, VERSION)
         if data is None:
             return {}
-        streams = {str(name): Progress.of_json(each) for name, each in data["streams"].items()}
+        streams = {str(name): ReadProgress.of_json(each) for name, each in data["streams"].items()}
         whose = str(data["consumer"])
     except (StateBroken, BadRecord, TypeError, KeyError, AttributeError) as error:
         raise StateForeign(
-            f"{path} is no state that can be read ({error}); restore it, or give another file to "
+            f"{path} cannot be read as a state ({error}); restore it, or give another file to "
             "begin anew"
         ) from error
     if whose != consumer:
@@ -121,7 +115,7 @@ def _read(path: Path, consumer: str) -> dict[str, Progress]:
     return streams
 
 
-class OrderedLane(Lane):
+class OrderedReader(PartitionReader):
     """The reading of *partition* under *claim*, which an ephemeral consumer needs none of; *file*
     keeps the state where it is a file.
     """
@@ -132,14 +126,14 @@ class OrderedLane(Lane):
         super().__init__(reading, partition)
         self.claim = claim
         self._file = file
-        self._progress: Progress | None = None
+        self._progress: ReadProgress | None = None
         self._in_hand: list[Message] = []
-        # Messages up to here were delivered to somebody: the consumer may not bring them again.
+        # Messages up to here were delivered to some reader: the consumer may not bring them again.
         self._fill_until = 0
         self._looked_at_s = 0.0
         # Until here messages are handed out one by one, to find the one that cannot be processed.
         self._single_until = 0
-        # The last message of the batch over which a reader before died, or `NEXT_ALONE`.
+        # The last message of the batch during which a former reader died, or `NEXT_ALONE`.
         self._resume_until = 0
         self._redo: Batch | None = None
 
@@ -159,7 +153,7 @@ class OrderedLane(Lane):
         return self._progress.position.sequence if self._progress else None
 
     async def prepare(self) -> None:
-        """Look whether the stream still is the one of our position, and where the consumer is."""
+        """Check that the stream still is the one of our position, and wind the consumer."""
         info = await self.reading.js.stream_info(self.stream)
         if info is None:
             raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
@@ -170,7 +164,7 @@ class OrderedLane(Lane):
         if self._progress is None:
             time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
             position = StreamPosition(stream.created, self.consumer.done, time_ns or 0)
-            await self._save(Progress(position))
+            await self._save(ReadProgress(position))
         else:
             position = self._progress.position
             found = await time_at(self.reading.js, self.stream, stream, position.sequence)
@@ -196,32 +190,25 @@ class OrderedLane(Lane):
             return "begin anew under another name, and without positions"
         return "begin anew with --reset, or another state" if self.options.state else "start again"
 
-    def _stored(self) -> Progress | None:
+    def _stored(self) -> ReadProgress | None:
         if self.options.positions is not None:
             text = self.options.positions.get(self.stream)
-            return None if text is None else Progress(position_of(text))
+            return None if text is None else ReadProgress(position_of(text))
         if self._file is not None:
             return self._file.get(self.stream)
         return self.claim.progress if self.claim and self.options.state == KV else None
 
-    async def _save(self, progress: Progress) -> None:
+    async def _save(self, progress: ReadProgress) -> None:
         """Keep *progress*, however long the server is away.
 
         Raises:
-            ClaimLost: another member has the partition.
+            Fenced: another member has the partition.
             OSError: the state file cannot be written.
         """
         if self._file is not None:
             await asyncio.to_thread(self._file.put, self.stream, progress)
         elif self.claim is not None and self.options.state == KV:
-            while True:
-                try:
-                    await self.claim.save(progress)
-                    break
-                except (NotSent, OutcomeUnknown, ApiError) as error:
-                    log.debug("state not saved yet", extra={"reason": str(error)})
-                    await self.reading.js.connection.wait_connected()
-                    await asyncio.sleep(SAVE_AGAIN_S)
+            await self.claim.save(progress)
         self._progress = progress
 
     # --- What comes next
@@ -251,7 +238,7 @@ class OrderedLane(Lane):
         return Batch(messages, created=created, may_repeat=may_repeat, tries=tries)
 
     async def _look_for_strays(self) -> None:
-        """Notice what the consumer delivered to one who reads no more: a pull of a reader that
+        """Notice what the consumer delivered to a reader that is gone: a pull of a reader that
         hangs, or whose machine is gone, waits at the server for a while yet.
         """
         now_s = asyncio.get_running_loop().time()
@@ -333,7 +320,7 @@ class OrderedLane(Lane):
             except (NotSent, OutcomeUnknown) as error:
                 log.debug("not fetched yet", extra={"stream": self.stream, "reason": str(error)})
                 await self.reading.js.connection.wait_connected()
-                await asyncio.sleep(SAVE_AGAIN_S)
+                await asyncio.sleep(FETCH_AGAIN_S)
             else:
                 headers_only = bool(self.consumer.config.get("headers_only"))
                 return _delivered(stored, headers_only=headers_only) if stored else None
@@ -345,16 +332,16 @@ class OrderedLane(Lane):
         assert self._progress is not None
         working = NEXT_ALONE if self.options.batch_max == 1 else batch.last
         if self.options.state is not None and working != self._progress.working:
-            await self._save(Progress(self._progress.position, working))
+            await self._save(ReadProgress(self._progress.position, working))
         await self.claim_is_ours()
 
     async def claim_is_ours(self) -> None:
-        """Raise `ClaimLost` where another member took the partition over meanwhile."""
+        """Raise `Fenced` where another member took the partition over meanwhile."""
         if self.claim is not None and self.options.state != KV and self.options.group:
             await self.claim.check()
 
     async def settle(self, batch: Batch) -> None:
-        """Do what the batch's outcome asks for; see `Lane.settle`."""
+        """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         if outcome.kind == "processed":
             await self._done(batch)
@@ -387,7 +374,7 @@ class OrderedLane(Lane):
     async def _advance(self, done: Sequence[Delivered]) -> None:
         working, last = NEXT_ALONE if self.options.batch_max == 1 else 0, done[-1]
         position = StreamPosition(self._created, last.sequence, last.time_ns)
-        await self._save(Progress(position, working))
+        await self._save(ReadProgress(position, working))
         # The position is kept, the server does not know yet: what it delivers again is skipped.
         reach("consume.saved")
         await self.book.add(replies_of(done), len(done))

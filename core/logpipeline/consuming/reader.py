@@ -1,5 +1,5 @@
-"""All partitions of a pipeline, read as one consumer: which of them are ours, and whose batch is
-next.
+"""The reader of a pipeline's streams: it takes its share of the partitions, and hands out their
+batches one after the other.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from logpipeline.consuming.claims import Claims
 from logpipeline.consuming.consumer import find
-from logpipeline.consuming.lane import Counts, Lane, Reading, SharedLane
-from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members, claim, look
+from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
 from logpipeline.consuming.message import PROCESSED, Batch
 from logpipeline.consuming.options import (
     KV,
     BadOption,
-    ClaimLost,
     ConsumeError,
     ConsumeOptions,
     StateForeign,
     checked,
-    claim_key,
     partitions_of,
 )
-from logpipeline.consuming.ordered import OrderedLane, StateFile
+from logpipeline.consuming.ordered import OrderedReader, StateFile
+from logpipeline.consuming.partition_reader import Counts, PartitionReader, Reading, SharedReader
+from logpipeline.consuming.records import claim_key
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 # How often members look for each other, for each take-over time.
 LOOKS_PER_TAKEOVER = 10
-# Of a name, beside what tells two apart.
+# Characters of a name, before what makes it unique.
 NAME_CHARS = 50
 
 
@@ -53,11 +54,11 @@ async def reset(js: JetStream, pipeline: LogPipeline, options: ConsumeOptions) -
     does not list; one that it lists stays, and is where it was.
 
     Raises:
-        ReaderBusy: somebody reads as this consumer; nothing is deleted.
+        ReaderBusy: another process reads as this consumer; nothing is deleted.
         NotSent, OutcomeUnknown, ApiError: not all is deleted; the next call goes on.
     """
     bucket = Bucket(js, pipeline.names.state_bucket)
-    # As if we read alone: so nobody does, and nobody begins meanwhile.
+    # As if we read alone: so no other process reads, and none begins meanwhile.
     members = Members(
         js,
         bucket,
@@ -102,33 +103,39 @@ class Reader:
         self._incarnation = secrets.token_hex(8)
         options = checked(options)
         if options.ephemeral:
-            # Two who look on at the same time must not share one consumer.
+            # Two ephemeral readers at the same time must not share one consumer.
             options = replace(options, name=f"{options.name[:NAME_CHARS]}-{self._incarnation[:8]}")
         self.options = replace(options, member=options.member or default_member())
         self._partitions = partitions_of(options, pipeline.spec.partitions)
         self._reading = Reading(js, pipeline, self.options, len(self._partitions))
         self._bucket = Bucket(js, pipeline.names.state_bucket)
+        self._claims = Claims(
+            self._bucket,
+            consumer=self.options.name,
+            member=self.options.member,
+            incarnation=self._incarnation,
+        )
         self._streams = {
             pipeline.names.stream(number) for number in range(max(pipeline.spec.partitions, 1))
         }
         if strange := sorted(set(options.positions or ()) - self._streams):
-            raise BadOption(f"positions: {strange[0]} is no stream of pipeline {pipeline.name}")
-        self._lanes: dict[int, Lane] = {}
+            raise BadOption(f"positions: {strange[0]} is not a stream of pipeline {pipeline.name}")
+        self._readers: dict[int, PartitionReader] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._settled: dict[int, asyncio.Event] = {}
-        self._ready: asyncio.Queue[tuple[Lane, Batch] | Exception] = asyncio.Queue()
-        self._current: tuple[Lane, Batch] | None = None
+        self._ready: asyncio.Queue[tuple[PartitionReader, Batch] | Exception] = asyncio.Queue()
+        self._current: tuple[PartitionReader, Batch] | None = None
         self._file: StateFile | None = None
         self._members: Members | None = None
         self._balancing: asyncio.Task[None] | None = None
 
     @property
     def counts(self) -> Counts:
-        """What became of messages so far."""
+        """Outcomes of messages so far."""
         return self._reading.counts
 
     async def __aenter__(self) -> Reader:
-        """Find out who else reads, and begin.
+        """Enter as a member, and begin.
 
         Raises:
             ReaderBusy, StateForeign: see `errors`.
@@ -161,7 +168,7 @@ class Reader:
         return self
 
     def _check_file(self) -> None:
-        # Begun again for another pipeline, the file would look as if nothing had been processed.
+        # Used for another pipeline, the file would look as if nothing had been processed.
         strange = sorted(set(self._file.streams) - self._streams) if self._file else []
         if strange:
             raise StateForeign(
@@ -175,8 +182,8 @@ class Reader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Acknowledge what was processed, and let others read. What was handed out last counts
-        as processed only if that was said.
+        """Acknowledge what was processed, and let others read. The batch that was handed out last
+        counts as processed only if it was marked so.
         """
         try:
             if self._current and self._current[1].outcome == PROCESSED:
@@ -199,18 +206,18 @@ class Reader:
             found = await self._ready.get()
             if isinstance(found, Exception):
                 raise found
-            lane, batch = found
-            if self._lanes.get(lane.partition) is not lane:
+            reader, batch = found
+            if self._readers.get(reader.partition) is not reader:
                 continue
-            # From here on the partition is not given up. Saving the batch into a claim that was
-            # released meanwhile would mark the claim as held, and no lane would read.
+            # From here on the partition is not given up: a batch must not begin in a claim that was
+            # released meanwhile, which another member takes.
             self._current = found
             try:
-                await lane.begin(batch)
+                await reader.begin(batch)
                 reach("consume.begun")
-            except ClaimLost as error:
+            except Fenced as error:
                 self._current = None
-                await self._lost(lane, error)
+                await self._lost(reader, error)
                 continue
             except BaseException:
                 self._current = None
@@ -221,24 +228,24 @@ class Reader:
         """Settle the batch that was handed out last, now; see `__anext__`."""
         if self._current is None:
             return
-        lane, batch = self._current
+        reader, batch = self._current
         try:
-            await lane.settle(batch)
-        except ClaimLost as error:
-            await self._lost(lane, error)
+            await reader.settle(batch)
+        except Fenced as error:
+            await self._lost(reader, error)
             return
         finally:
             # Not before: until it is settled, its partition is not given up.
             self._current = None
-        if self._lanes.get(lane.partition) is lane:
-            self._settled[lane.partition].set()
+        if self._readers.get(reader.partition) is reader:
+            self._settled[reader.partition].set()
 
     async def caught_up(self) -> bool:
-        """Return whether nothing is left: what waits for an acknowledgement gets it before."""
+        """Return whether nothing is left to read; pending acknowledgements are sent before."""
         if not self._ready.empty():
             return False
-        for lane in list(self._lanes.values()):
-            await lane.book.flush()
+        for reader in list(self._readers.values()):
+            await reader.book.flush()
         try:
             return all([await self._is_caught_up(number) for number in self._partitions])
         except (NotSent, OutcomeUnknown, ApiError):
@@ -249,10 +256,10 @@ class Reader:
         js = self._reading.js
         stream = self._reading.pipeline.names.stream(partition)
         found = await find(js, stream, self.options.name)
-        lane = self._lanes.get(partition)
-        if isinstance(lane, OrderedLane):
+        reader = self._readers.get(partition)
+        if isinstance(reader, OrderedReader):
             # What a reader before left unacknowledged is behind the position, if it is done.
-            return not found.pending and lane.sequence >= found.delivered and not lane.queue
+            return not found.pending and reader.sequence >= found.delivered and not reader.queue
         is_acked = found.ack_policy == "none" or not found.unacknowledged
         return not found.pending and is_acked
 
@@ -274,9 +281,9 @@ class Reader:
                         else range(count)
                     )
                 }
-                for number in sorted(set(self._lanes) - wanted):
+                for number in sorted(set(self._readers) - wanted):
                     await self._give_up(number)
-                for number in sorted(wanted - set(self._lanes)):
+                for number in sorted(wanted - set(self._readers)):
                     await self._claim(number, living)
             except (NotSent, OutcomeUnknown, ApiError, ConsumeError) as error:
                 is_trouble = isinstance(error, ApiError) and error.is_trouble
@@ -284,13 +291,13 @@ class Reader:
                     await self._ready.put(error)
                     return
                 log.debug("members not looked at", extra={"reason": str(error)})
-            except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
+            except Exception as error:  # noqa: BLE001  # the caller gets it with the next batch
                 await self._ready.put(error)
                 return
             await asyncio.sleep(pause_s)
 
     async def _claim(self, partition: int, living: list[str]) -> None:
-        found, _ = await look(self._bucket, self.options.name, partition)
+        found = (await self._claims.read(partition)).record
         is_other = (
             found is not None and not found.released and found.incarnation != self._incarnation
         )
@@ -304,60 +311,54 @@ class Reader:
 
     async def _take(self, partition: int) -> None:
         options = self.options
-        lane: Lane
+        reader: PartitionReader
         if options.is_shared:
-            lane = SharedLane(self._reading, partition)
+            reader = SharedReader(self._reading, partition)
         elif options.ephemeral:
-            lane = OrderedLane(self._reading, partition, None, None)
+            reader = OrderedReader(self._reading, partition, None, None)
         else:
-            held = await claim(
-                self._bucket,
-                options.name,
-                partition,
-                member=options.member,
-                incarnation=self._incarnation,
-            )
+            held = await self._claims.take(partition)
             if held is None:
                 return
-            lane = OrderedLane(self._reading, partition, held, self._file)
-        self._lanes[partition] = lane
+            reader = OrderedReader(self._reading, partition, held, self._file)
+        self._readers[partition] = reader
         settled = self._settled[partition] = asyncio.Event()
-        task = asyncio.create_task(self._read(lane, settled), name=f"consume-{partition}")
+        task = asyncio.create_task(self._read(reader, settled), name=f"consume-{partition}")
         self._tasks[partition] = task
 
-    async def _read(self, lane: Lane, settled: asyncio.Event) -> None:
-        """Put one batch after the other where they are asked for."""
+    async def _read(self, reader: PartitionReader, settled: asyncio.Event) -> None:
+        """Put one batch after the other into the queue of `__anext__`."""
         try:
-            await lane.open()
+            await reader.open()
             while True:
-                batch = await lane.next()
-                await self._ready.put((lane, batch))
+                batch = await reader.next()
+                await self._ready.put((reader, batch))
                 await settled.wait()
                 settled.clear()
-        except ClaimLost as error:
-            await self._lost(lane, error)
-        except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
+        except Fenced as error:
+            await self._lost(reader, error)
+        except Exception as error:  # noqa: BLE001  # the caller gets it with the next batch
             await self._ready.put(error)
 
     async def _give_up(self, partition: int) -> None:
         """Let another member have *partition*, unless its batch is being processed right now."""
-        lane = self._lanes.get(partition)
-        is_current = self._current is not None and self._current[0] is lane
-        if lane is not None and not is_current:
-            await self._drop(lane)
-            await lane.close()
+        reader = self._readers.get(partition)
+        is_current = self._current is not None and self._current[0] is reader
+        if reader is not None and not is_current:
+            await self._drop(reader)
+            await reader.close()
 
-    async def _lost(self, lane: Lane, error: ClaimLost) -> None:
-        log.warning("another member reads on: %s", error)
-        await self._drop(lane)
-        await lane.close_reader()
+    async def _lost(self, reader: PartitionReader, error: Fenced) -> None:
+        log.warning("another member reads on: %s", error, extra={"stream": reader.stream})
+        await self._drop(reader)
+        await reader.close_reader()
 
-    async def _drop(self, lane: Lane) -> None:
-        """Forget *lane*; whoever comes second finds nothing to do."""
-        if self._lanes.get(lane.partition) is not lane:
+    async def _drop(self, reader: PartitionReader) -> None:
+        """Forget *reader*, unless another task did so before."""
+        if self._readers.get(reader.partition) is not reader:
             return
-        del self._lanes[lane.partition], self._settled[lane.partition]
-        task = self._tasks.pop(lane.partition)
+        del self._readers[reader.partition], self._settled[reader.partition]
+        task = self._tasks.pop(reader.partition)
         if task is not asyncio.current_task():
             task.cancel()
             await asyncio.wait([task])
@@ -367,7 +368,7 @@ class Reader:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
         self._current = None
-        for number in sorted(self._lanes):
+        for number in sorted(self._readers):
             await self._give_up(number)
         if self._members is not None:
             await self._members.leave()
@@ -376,6 +377,6 @@ class Reader:
 
 
 def default_member() -> str:
-    """Return a name that no other process has: the machine's (in a pod the pod's), and ours."""
+    """Return a name that no other process has: of the machine (or the pod), and the process id."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
     return f"{host}-{os.getpid()}"

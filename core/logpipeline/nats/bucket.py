@@ -21,7 +21,7 @@ _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
 
 class Conflict(Exception):
-    """Somebody else wrote the key since the revision that was expected."""
+    """The key was written since the revision that was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class Bucket:
         return ack.sequence
 
     async def erase(self, key: str) -> None:
-        """Remove the key with all that tells of it."""
+        """Remove the key without a trace."""
         subject = key_value_subject(self.name, key)
         await self._js.call(f"STREAM.PURGE.{self.stream}", {"filter": subject})
 
     async def listen(self, key: str, hint: Sink) -> Listener:
-        """Call *hint* when somebody writes *key* (which may end in ``>``); it may come before the
+        """Call *hint* when *key* is written (which may end in ``>``); it may come before the
         value can be read.
         """
         return await self._js.connection.listen(key_value_subject(self.name, key), hint)

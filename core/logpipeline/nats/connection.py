@@ -1,8 +1,8 @@
-"""A connection to NATS that is made again whenever it breaks, and that says of each request what
-became of it.
+"""A connection to NATS that is made again whenever it breaks, and reports the outcome of each
+request.
 
-Three outcomes are kept apart, because a log line's fate hangs on it: answered, certainly not sent,
-unknown.
+There are three outcomes, because a log line may be lost or doubled by them: answered, certainly not
+sent, unknown.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class TooLarge(NotSent):
 
 
 class NoResponders(NotSent):
-    """Nobody listens on the subject: no stream has it, or JetStream is not up."""
+    """No client or stream listens on the subject, or JetStream is not up."""
 
 
 class NoInbox(NotSent):
-    """A question wants its answer where no answer belongs."""
+    """A request names a reply subject that is not an inbox."""
 
 
 class OutcomeUnknown(Exception):
@@ -178,7 +178,7 @@ class Connection:
         self._on_change.append(call)
 
     def new_inbox(self) -> str:
-        """Return a subject of our own that nobody else listens to."""
+        """Return a subject of our own that no other client listens to."""
         return f"{self.options.inbox_prefix}.{secrets.token_hex(11)}"
 
     async def listen(self, subject: str, sink: Sink, queue: str = "") -> Listener:
@@ -237,15 +237,15 @@ class Connection:
             raise OutcomeUnknown(f"the connection broke: {error}") from error
 
     async def answer(self, question: RawMessage, payload: bytes) -> None:
-        """Send *payload* to who asked *question*, without waiting. A server lets us answer wherever
-        we were asked to, whatever else we may not say: so we say nothing but at an inbox.
+        """Send *payload* to the client that asked *question*, without waiting. A server allows an
+        answer at any reply subject, whatever else we may not publish to: so only inboxes get one.
 
         Raises:
             NotSent: there is no connection, the message is `TooLarge`, or it is `NoInbox`.
         """
         reply = question.reply.decode("utf-8", "replace")
         if not is_inbox(reply, self.options.inbox_prefix):
-            raise NoInbox(f"an answer is asked for at {reply[:80]!r}, which is no inbox")
+            raise NoInbox(f"the reply subject {reply[:80]!r} is not an inbox")
         await self.publish(reply, payload)
 
     async def request(
@@ -276,7 +276,7 @@ class Connection:
         finally:
             self._waiting.pop(token, None)
         if answer.status == 503:
-            raise NoResponders(f"nobody answers on {subject}")
+            raise NoResponders(f"nothing answers on {subject}")
         return answer
 
     def _answered(self, message: RawMessage) -> None:

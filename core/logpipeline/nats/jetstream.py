@@ -26,7 +26,7 @@ STREAM_STORE_FAILED = 10077
 STILL_IN_PROCESS = 10158
 
 API_TIMEOUT_S = 5.0
-# A code from here on tells of the server, as in HTTP.
+# A code from here on means trouble of the server, as in HTTP.
 SERVER_TROUBLE = 500
 # While a stream has no leader.
 UNAVAILABLE = 503
@@ -44,7 +44,7 @@ class ApiError(Exception):
 
     @property
     def is_trouble(self) -> bool:
-        """Whether it is the server that is in trouble, and not the request that is wrong."""
+        """Whether the server is in trouble; otherwise the request is wrong."""
         return self.code >= SERVER_TROUBLE
 
 

@@ -1,4 +1,4 @@
-"""Where the NATS servers are and who we are, as nats-py takes it."""
+"""Addresses of the NATS servers and our login, in the form that nats-py takes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PENDING_BYTES_MAX = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsOptions:
-    """Where the servers are and who we are. Files are read again at each connect, so that secrets
-    can be rotated.
+    """Addresses of the servers, and our login. Files are read again at each connect, so that
+    secrets can be rotated.
     """
 
     servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
@@ -60,7 +60,7 @@ def connect_options(options: NatsOptions) -> dict[str, Any]:
         "servers": [with_scheme(server) for server in options.servers],
         "name": options.name,
         "allow_reconnect": False,
-        # Nobody there is an answer: the next try, and its back-off, are ours.
+        # A server that is not there counts as an answer: retries and their back-off are ours.
         "max_reconnect_attempts": 1,
         "reconnect_time_wait": 0,
         "connect_timeout": CONNECT_TIMEOUT_S,

@@ -106,7 +106,7 @@ class PullReader:
             self._listener = None
 
     async def take(self, *, timeout_s: float) -> list[Delivered]:
-        """Return what has come, at once if there is something, else after at most *timeout_s*.
+        """Return the messages that came: at once if there are some, else after at most *timeout_s*.
         An empty list says nothing of what follows: the end of a pull wakes as well.
 
         Raises:

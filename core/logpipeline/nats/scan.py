@@ -1,7 +1,7 @@
 """Reads a stream, or some subjects of it, in order and to an end, whatever happens to the
 connection: a consumer that is lost is made again behind the last message.
 
-For those who look: no position is kept anywhere, and nobody else's is touched.
+For commands that show messages: no position is kept, and none of a reader is touched.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MESSAGES_MAX = 1000
 # Nothing came for so long: the answer, or its end, was lost.
 SILENCE_S = 10.0
 
-_END, _NONE, _NOBODY = 204, 404, 503
+_END, _NONE, _NO_RESPONDERS = 204, 404, 503
 
-# A consumer that nobody reads any more goes away by itself.
+# A consumer that is no longer read is removed by the server.
 INACTIVE_NS = 60 * 1_000_000_000
 PULL_BYTES = 2 * 1024 * 1024
 TAKE_TIMEOUT_S = 1.0
@@ -117,7 +117,7 @@ class DirectGets:
         if end.status == _NONE:
             return []
         request = f"DIRECT.GET.{self._stream}"
-        if end.status == _NOBODY:
+        if end.status == _NO_RESPONDERS:
             raise NoResponders(f"no server answers the request {request}")
         if end.status != _END:
             raise ApiError(request, end.status, 0, end.description)
@@ -204,10 +204,10 @@ class Scan:
         self._is_done = False
 
     async def batches(self) -> AsyncGenerator[list[Delivered], None]:
-        """Yield what comes, in order; an empty list about once a second while nothing does.
+        """Yield the messages in order; an empty list about once a second while none comes.
 
         Raises:
-            StreamChanged: what follows is no continuation.
+            StreamChanged: what follows does not continue it.
             ApiError: the server refuses to read.
         """
         while not self._is_done:

@@ -117,14 +117,14 @@ class Session(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         # The library begins TLS only where the server insists; one that also takes plain clients
-        # says that it has it, and we were told to demand it.
+        # says that it has it, and the options demand it.
         if self.options.get("tls") is not None and info.get("tls_available"):
             info["tls_required"] = True
         await super()._process_info(info, initial_connection=initial_connection)
 
     def _connect_command(self) -> bytes:
-        # The last moment before user and password go out. The library takes a server that asks for
-        # no TLS at its word, whatever we were told to demand of it.
+        # The last moment before user and password go out. The library believes a server that asks
+        # for no TLS, whatever the options demand.
         writer = getattr(self._transport, "_io_writer", None)
         is_plain = writer is not None and writer.get_extra_info("ssl_object") is None
         if self.options.get("tls") is not None and is_plain:

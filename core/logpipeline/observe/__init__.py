@@ -1,1 +1,1 @@
-"""How a component shows what it does: log records, metrics, and whether it is alive and ready."""
+"""Observation of a component: log records, metrics, and whether it is alive and ready."""

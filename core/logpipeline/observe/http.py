@@ -1,7 +1,7 @@
 """The page that Prometheus and probes read: metrics, and whether the component lives and works.
 
 Own and small, since a component has an event loop already, and a web framework would weigh more
-than all of it. Whoever reaches the port is a stranger: size, time and connections are bounded.
+than all of it. Any client may reach the port: size, time and connections are bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logpipeline.observe.metrics import Metrics
 HEAD_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
 CONNECTIONS_MAX = 32
-# Shorter than what the one who asks us is given.
+# Shorter than the time in which a probe or Prometheus expects our answer.
 FETCH_S_MAX = 4.0
 
 METRICS, LIVE, READY = "/metrics", "/healthz", "/readyz"
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back for one request."""
+    """The response to one request."""
 
     status: HTTPStatus
     body: bytes
@@ -83,7 +83,7 @@ class HttpServer:
             return
         self._connections[task] = writer.transport
         try:
-            # A reset, or a peer that is too slow, is its own loss: there is nobody to tell.
+            # A reset, or a peer that is too slow, gets no answer, and there is nothing to report.
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(REQUEST_S_MAX):
                     await self._serve_one(reader, writer)

@@ -88,7 +88,7 @@ class TextFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what the caller gave as *extra*."""
+    """Return the fields that the caller gave as *extra*."""
     return {
         f"{name}_" if name in _HEAD else name: _bounded(value)
         for name, value in vars(record).items()

@@ -30,7 +30,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 # Seconds, from a line that was just written to one that waited for a night.
 LATENCY_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
 
-# They would double the count of series, and nobody looks at them.
+# They would double the count of series, and no dashboard uses them.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 
 Metric = TypeVar("Metric", bound=MetricWrapperBase)
@@ -90,7 +90,7 @@ class Metrics:
         return Family(made, labels, self._series_max)
 
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
-        """Offer a number that is asked for only when somebody looks."""
+        """Offer a number that is computed only when the metrics are read."""
         Gauge(self._prefix + name, help, registry=self._registry).set_function(read)
 
     def histogram(
@@ -107,7 +107,7 @@ class Metrics:
         return Family(made, labels, self._series_max)
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Return what *name*, with its suffix and without our prefix, says now."""
+        """Return the present value of *name*, given with its suffix and without our prefix."""
         return self._registry.get_sample_value(self._prefix + name, labels)
 
     def exposition(self) -> bytes:

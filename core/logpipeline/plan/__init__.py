@@ -1,1 +1,1 @@
-"""What JetStream should hold for a pipeline, what it holds, and the way from one to the other."""
+"""The plan: what JetStream should hold for a pipeline, what it holds, and the steps between."""

@@ -16,7 +16,8 @@ from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Api
 from logpipeline.plan.desired import desired
 from logpipeline.plan.diff import make_plan
 from logpipeline.plan.model import Config, FieldChange, Kind, Plan, Problem, Step
-from logpipeline.plan.normal import (
+from logpipeline.plan.observe import account_of, ask, observe
+from logpipeline.plan.server_defaults import (
     CONSUMER_DEFAULTS,
     STREAM_DEFAULTS,
     normal_consumer,
@@ -24,13 +25,12 @@ from logpipeline.plan.normal import (
     unknown_fields,
     without_defaults,
 )
-from logpipeline.plan.observe import account_of, ask, observe
 from logpipeline.spec import LogPipeline
 
 # A request whose answer is lost is looked after and sent again so often.
 ATTEMPTS_MAX = 5
 RETRY_S = 0.2
-# A server that restarts is waited for, each time; people who wait want to hear of one that is gone.
+# For each request, a server that restarts is waited for; one that is gone must be reported soon.
 RECONNECT_S = 10.0
 
 # What people can do about a refusal, by the server's error code.
@@ -43,10 +43,10 @@ _ADVICE = {
     "give it more storage",
     10005: "no server has the room, or the placement fits none: change spec.stream.placement, or "
     "add storage",
-    10058: "somebody made a stream of that name meanwhile: plan again",
+    10058: "a stream of that name was made meanwhile: plan again",
     10065: "another stream has these subjects: choose another spec.subject",
     10074: "replicas need a cluster: set spec.stream.replicas to 1, or add servers",
-    10148: "somebody made a consumer of that name meanwhile: plan again",
+    10148: "a consumer of that name was made meanwhile: plan again",
 }
 
 
@@ -57,12 +57,12 @@ async def plan_pipeline(
     storage_bytes: int | None = None,
     installation: str = "",
 ) -> Plan:
-    """Return what must change on the server for *pipeline*; see `desired` for the arguments.
+    """Return the changes that the server needs for *pipeline*; see `desired` for the arguments.
 
     Raises:
         JetStreamOff: there is no JetStream.
         OutcomeUnknown, NotSent: the server did not answer.
-        ApiError: it refused to tell.
+        ApiError: it refused a request.
     """
     wanted = desired(
         pipeline,
@@ -74,7 +74,7 @@ async def plan_pipeline(
 
 
 class Result(StrEnum):
-    """What became of a step."""
+    """The outcome of a step, in a word."""
 
     DONE = "done"
     HELD_BACK = "held back"
@@ -90,7 +90,7 @@ _FATAL = (Result.REFUSED, Result.CHANGED_MEANWHILE, Result.UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of *step*; *held* are its changes that were not made, since they would delete
+    """The outcome of *step*; *held* are its changes that were not made, since they would delete
     data, or would be refused.
     """
 
@@ -102,7 +102,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of a plan."""
+    """The outcomes of a plan."""
 
     outcomes: tuple[Outcome, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -116,7 +116,7 @@ class Report:
 
 
 async def apply(js: JetStream, plan: Plan, *, allow_data_loss: bool) -> Report:
-    """Make the changes of *plan* one after the other, and tell of each what became of it.
+    """Make the changes of *plan* one after the other, and return the outcome of each.
 
     Nothing is done while the plan has a problem that blocks. Changes that delete data are made
     only with *allow_data_loss*; the others of the same stream are made without them.

@@ -1,4 +1,4 @@
-"""What applying would run into, told before anything is touched, each with what to do about it."""
+"""Problems that applying would run into, found before anything is changed, each with its remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from logpipeline.plan.model import Desired, DesiredStream, FoundStream, Observed, Problem, owner_of
-from logpipeline.plan.normal import normal_stream
+from logpipeline.plan.server_defaults import normal_stream
 from logpipeline.server_binary import VERSION_MIN
 from logpipeline.subjects import is_advisory
 
@@ -17,7 +17,7 @@ REPLICATED_ASSETS_WARN = 1000
 
 
 def check_external(desired: Desired, observed: Observed) -> Iterator[Problem]:
-    """Yield what keeps the streams that are there from being used as they are."""
+    """Yield the problems that keep existing streams from being used as they are."""
     missing = [wanted.name for wanted in desired.streams if wanted.name not in observed.streams]
     if missing:
         more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"

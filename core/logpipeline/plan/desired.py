@@ -1,4 +1,4 @@
-"""What a pipeline wants of JetStream: its resource decides, and what its account may hold."""
+"""The streams and consumers that a pipeline wants, from its resource and its account's limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logpipeline.plan.model import (
 )
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.selection import selects
+from logpipeline.spec.partition_list import selects
 from logpipeline.spec.streams import ConsumerTemplate, StreamOverride
 from logpipeline.subjects import Subjects, advisory_subjects
 
@@ -36,7 +36,7 @@ DEAD_LETTER_BYTES_MAX = GIB
 MEMORY_BYTES_MAX = GIB
 BLOCK_BYTES = 4096
 
-# A consumer that is no durable goes when nobody reads for so long; the server's default, five
+# An ephemeral consumer is removed when it was not read for so long; the server's default, five
 # seconds, is less than a reader's restart.
 EPHEMERAL_INACTIVE_NS = 3600 * 1_000_000_000
 
@@ -208,8 +208,8 @@ def desired(
     """Return the streams and consumers that *pipeline* wants.
 
     Sizes that the resource does not give are shares of its storage, or of *storage_bytes* where
-    less is there, or of what the *account* may hold. *installation* tells pipelines of the same
-    name apart that share a server; who does not know it leaves it empty.
+    less is there, or of what the *account* may hold. *installation* distinguishes pipelines of
+    the same name that share a server; a caller that does not know it leaves it empty.
     """
     mark = mark_of(pipeline, installation)
     shares = shares_of(pipeline, account, storage_bytes)
@@ -234,7 +234,7 @@ def desired(
 
 
 def mark_of(pipeline: LogPipeline, installation: str) -> dict[str, str]:
-    """Return the metadata that tells whose a stream or consumer is."""
+    """Return the metadata that marks streams and consumers of *pipeline*."""
     mark = {OWNER_KEY: f"{pipeline.namespace}/{pipeline.name}"}
     if installation:
         mark[INSTALLATION_KEY] = installation
@@ -323,7 +323,7 @@ def _side_streams(
         "metadata": mark,
     }
     # A snapshot is needed for as long as its partition is idle: so there is no age, and a full
-    # stream refuses the next one instead of dropping somebody else's.
+    # stream refuses the next one instead of dropping one of another partition.
     snapshots: Config = {
         **common,
         "name": names.snapshot_stream,
@@ -332,7 +332,7 @@ def _side_streams(
         "max_bytes": shares.snapshot_bytes,
     }
     # There is no age, and a full stream refuses: what a letter keeps is perhaps nowhere else, and a
-    # collector names what it could not keep. Only words of one consumer make room for one another.
+    # collector logs what it could not keep. Only a consumer's own advisories replace one another.
     dead: Config = {
         **common,
         "name": names.dead_letter_stream,

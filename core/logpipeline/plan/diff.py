@@ -25,7 +25,7 @@ from logpipeline.plan.model import (
     is_ours,
     owner_of,
 )
-from logpipeline.plan.normal import normal_consumer, normal_stream
+from logpipeline.plan.server_defaults import normal_consumer, normal_stream
 
 NOTHING = Loss(0, 0, "nothing now")
 
@@ -62,7 +62,9 @@ _BY_WEIGHT = (Kind.REFUSED, Kind.DELETES_DATA, Kind.IN_PLACE)
 
 
 def reckon(field: str, wanted: Mapping[str, Any], stream: FoundStream) -> Loss:
-    """Return what the change of *field* to *wanted* (normalised) would delete of *stream* now."""
+    """Return the data of *stream* that the change of *field* to *wanted* (normalised) would delete
+    now.
+    """
     held = stream.state.get("messages", 0)
     if field == "max_msgs":
         return _oldest(stream, held - wanted[field])
@@ -92,7 +94,7 @@ def _older(stream: FoundStream, age_ns: int) -> Loss:
     last = time_ns_of(stream.state["last_ts"])
     if first >= border:
         return NOTHING
-    # Messages are taken as spread evenly in time; only reading them all would tell more.
+    # Messages are taken as spread evenly in time; only reading them all would be exact.
     share = min(1.0, (border - first) / max(last - first, 1))
     messages = max(1, round(stream.state["messages"] * share))
     day = datetime.fromtimestamp(border // 1_000_000_000, UTC)
@@ -123,7 +125,7 @@ def _loss(stream: FoundStream, messages: int, text: str) -> Loss:
 
 # Each rule was tried on nats-server 2.15.1, and the live tests try each of them again. The class of
 # a change does not depend on how full the stream is, since it may fill before the plan is applied;
-# what would be lost now is told beside it.
+# what would be lost now is shown beside it.
 def judge_stream(field: str, found: Full, wanted: Full, *, servers: int) -> Verdict:
     """Return what the server does when *field* of a stream goes from *found* to *wanted*, both
     normalised, in a cluster of *servers* (0: not known).
@@ -214,7 +216,10 @@ def _per_subject(found: Full, wanted: Full) -> Verdict:
 
 def _subjects(found: Full, wanted: Full) -> Verdict:
     if set(found["subjects"]) - set(wanted["subjects"]):
-        return Kind.IN_PLACE, "stored messages stay; nobody answers publishers of what is removed"
+        return (
+            Kind.IN_PLACE,
+            "stored messages stay; the removed subjects have no stream",
+        )
     return IN_PLACE
 
 
@@ -315,7 +320,7 @@ def _step(
         kind = min((change.kind for change in changes), key=_BY_WEIGHT.index)
     if not ours:
         owner = owner_of(found.config)
-        note = f"belongs to LogPipeline {owner}" if owner else "made by somebody else"
+        note = f"belongs to LogPipeline {owner}" if owner else "not made by a LogPipeline"
     yield Step(
         stream=step.stream,
         consumer=step.consumer,
@@ -360,6 +365,6 @@ def _change(
 
 
 def _keep_installation(found: Config, wanted: Full) -> None:
-    # Who plans without knowing the installation, as the command does, leaves the mark alone.
+    # A plan that does not know the installation, as the command's, leaves the mark alone.
     if INSTALLATION_KEY in found:
         wanted.setdefault(INSTALLATION_KEY, found[INSTALLATION_KEY])

@@ -1,4 +1,4 @@
-"""Existing streams as a LogPipeline resource, for people who bring their streams along."""
+"""Existing streams as a LogPipeline resource, for users that have streams already."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from logpipeline.partition import partition_of
 from logpipeline.plan.desired import POLICIES, desired
 from logpipeline.plan.model import COLLECTOR_GROUP_KEY, OWNER_KEY, Config
-from logpipeline.plan.normal import (
+from logpipeline.plan.server_defaults import (
     CONSUMER_DEFAULTS,
     STREAM_DEFAULTS,
     normal_consumer,
@@ -18,7 +18,7 @@ from logpipeline.plan.normal import (
 from logpipeline.quantity import format_bytes, format_duration
 from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, GROUP
-from logpipeline.spec.selection import selection_of
+from logpipeline.spec.partition_list import selection_of
 
 _POLICY_NAMES = {theirs: ours for ours, theirs in POLICIES.items()}
 
@@ -320,7 +320,7 @@ def _check(resource: dict[str, Any], by_partition: Mapping[int, Config]) -> None
     for config in by_partition.values():
         theirs, ours = (normal_stream(each) for each in (config, wanted[str(config["name"])]))
         if theirs["max_consumers"] == -1:
-            # The server's own limit then; ours is said, and takes nobody's consumer away.
+            # The server's own limit then; ours is written, and removes no consumer.
             ours["max_consumers"] = -1
         differing = sorted(
             field for field in theirs if field != "metadata" and theirs[field] != ours[field]

@@ -12,15 +12,15 @@ from logpipeline.spec.api import GROUP
 # A configuration in JetStream's own JSON.
 Config = Mapping[str, Any]
 
-# Whose a stream or consumer is. Keys of our own in metadata begin alike; the server's with _nats.
+# The owner of a stream or consumer. All our keys in metadata begin alike; the server's with _nats.
 OWNER_KEY = f"{GROUP}/owner"
 INSTALLATION_KEY = f"{GROUP}/installation"
-# Whose consumer one is that a collector made for itself.
+# The group whose collector made a consumer for itself.
 COLLECTOR_GROUP_KEY = f"{GROUP}/collector-group"
 
 
 class Kind(StrEnum):
-    """What a change would do, or what stands in its way."""
+    """The effect of a change, or the obstacle to it."""
 
     CREATE = "create"
     IN_PLACE = "in place"
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a data-deleting change would delete now: *messages* and *bytes* at most."""
+    """The data that a change would delete now: *messages* and *bytes* at most."""
 
     messages: int
     bytes: int
@@ -58,7 +58,7 @@ class Step:
     """One stream or consumer that is not as wanted, and what is to be done about it.
 
     *found* is what the server had when the plan was made, None where it had nothing; *created*
-    tells that one from a later one of the same name.
+    distinguishes that one from a later one of the same name.
     """
 
     stream: str
@@ -72,7 +72,7 @@ class Step:
 
     @property
     def asset(self) -> str:
-        """How people call it: ``stream LOGS_0`` or ``consumer LOGS_0/audit``."""
+        """Its name in messages: ``stream LOGS_0`` or ``consumer LOGS_0/audit``."""
         if self.consumer is None:
             return f"stream {self.stream}"
         return f"consumer {self.stream}/{self.consumer}"
@@ -133,9 +133,9 @@ class DesiredStream:
 class Desired:
     """Everything that a pipeline wants of JetStream.
 
-    *root* is the filter below which nobody else's stream may lie; *payload_bytes* is the largest
+    *root* is the filter below which no stream of others may lie; *payload_bytes* is the largest
     message that shippers will send. *External* streams are another pipeline's, and stay as they
-    are. The key *assignment* of the bucket *state_bucket* tells what the *partitions* were before.
+    are. The key *assignment* of the bucket *state_bucket* holds the former number of *partitions*.
     """
 
     pipeline: str
@@ -151,7 +151,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an account may hold; -1 is no limit."""
+    """The limits of an account; -1 means none."""
 
     storage_bytes: int = -1
     memory_bytes: int = -1
@@ -212,7 +212,7 @@ class FoundStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the server has: *streams* of the wanted names, and *neighbours*, other ones that lie
+    """The state of the server: *streams* of the wanted names, and *neighbours*, other ones that lie
     below the pipeline's root.
 
     *servers* is the number of servers in the cluster, 1 without one, 0 where it is not known.
@@ -229,7 +229,7 @@ class Observed:
 
 
 def owner_of(config: Config) -> str:
-    """Return the pipeline that a stream or consumer belongs to, empty for a stranger's."""
+    """Return the pipeline that a stream or consumer belongs to, empty where it has no mark."""
     return str((config.get("metadata") or {}).get(OWNER_KEY, ""))
 
 

@@ -1,4 +1,4 @@
-"""What JetStream holds now: the streams of a pipeline, their consumers, and who else is there.
+"""The present state of JetStream: a pipeline's streams, their consumers, and streams of others.
 
 Reading only. Every request may be repeated, so an outcome that is unknown is asked again, a few
 times.
@@ -24,7 +24,7 @@ from logpipeline.records import Assignment, BadRecord
 
 # Requests under way at once: a server answers in the order of arrival anyway.
 REQUESTS_MAX = 16
-# An answer that is lost is asked for again so often; then the caller hears of it.
+# An answer that is lost is asked for again so often; then the caller gets the error.
 ATTEMPTS_MAX = 3
 # A listing comes in pages; a server that never ends one is broken.
 PAGES_MAX = 1000
@@ -37,7 +37,7 @@ class JetStreamOff(Exception):
 
 
 async def observe(js: JetStream, desired: Desired) -> Observed:
-    """Return what there is of *desired*, and in its neighbourhood.
+    """Return the existing streams of *desired*, and those beside them.
 
     Raises:
         JetStreamOff: there is no JetStream to observe.
@@ -58,7 +58,7 @@ async def observe(js: JetStream, desired: Desired) -> Observed:
     return Observed(
         server_version=js.connection.server_version,
         max_payload_bytes=js.connection.max_payload_bytes,
-        # How many servers a cluster has is not told to clients.
+        # Clients cannot learn how many servers a cluster has.
         servers=0 if js.connection.is_clustered else 1,
         account=account,
         streams=streams,
@@ -96,7 +96,7 @@ async def found_stream(js: JetStream, name: str) -> FoundStream | None:
 
 
 async def consumers_of(js: JetStream, stream: str) -> list[dict[str, Any]]:
-    """Return what the server says of each consumer of *stream*."""
+    """Return the server's description of each consumer of *stream*."""
     return await _pages(js, f"CONSUMER.LIST.{stream}", {}, "consumers")
 
 
@@ -130,7 +130,7 @@ async def account_of(js: JetStream) -> Account:
 
 
 def read_account(answer: dict[str, Any]) -> Account:
-    """Return what JetStream's answer to ``INFO`` says."""
+    """Return the account that JetStream's answer to ``INFO`` describes."""
     tiers = {
         int(name.removeprefix("R")): _account(tier)
         for name, tier in (answer.get("tiers") or {}).items()

@@ -55,7 +55,7 @@ def render_text(plan: Plan) -> str:
 
 
 def render_report(report: Report) -> str:
-    """Return what became of a plan as lines for a terminal; what was simply done is counted."""
+    """Return the outcomes of a plan as lines for a terminal; those that succeeded are counted."""
     lines = _problem_lines(report.problems)
     for outcome in report.outcomes:
         if outcome.result is not Result.DONE:
@@ -95,7 +95,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 
 def report_to_json(report: Report) -> dict[str, Any]:
-    """Return what became of a plan as plain JSON data."""
+    """Return the outcomes of a plan as plain JSON data."""
     return {
         "complete": report.is_complete,
         "problems": [asdict(problem) for problem in report.problems],

@@ -1,8 +1,8 @@
-"""Make room in full streams, by what everybody has done with.
+"""Make room in full streams: remove what all readers have finished with.
 
 Streams refuse new messages when they are full, so that nothing is lost; one full of archived data
 would refuse them until it expires. Collectors know these purges from a loss by one rule: whatever
-is at or below the committed position of every group was nobody's loss.
+is at or below the committed position of every group is not lost.
 
 The files are what a pipeline is for, and a table stands beside them: up to a named level trimming
 waits for tables, and beyond it for groups and consumers alone. What a table misses is written down
@@ -59,10 +59,10 @@ DOWN_TO = 0.8
 WARN_FILL = 0.9
 
 
-# A floor is a promise that nobody will ask for a message again, so whatever is in doubt is 0: a
+# A floor is a promise that no reader will ask for a message again, so whatever is in doubt is 0: a
 # position of another incarnation of the stream, one that the server has rolled back, no snapshot.
 def groups_of(keys: Iterable[str]) -> set[str]:
-    """Return the groups of collectors that the state bucket's *keys* tell of."""
+    """Return the groups of collectors that the state bucket's *keys* name."""
     groups = set()
     for key in keys:
         if key.startswith(_EPOCHS):
@@ -95,8 +95,8 @@ def group_floor(
 def durable_floors(consumers: Iterable[Mapping[str, Any]], *, last_sequence: int) -> dict[str, int]:
     """Return the floors of the durables among *consumers*, as the server lists them.
 
-    *last_sequence* is the stream's from before the listing: to who waits for nothing, everything
-    up to there is done.
+    *last_sequence* is the stream's from before the listing: for a consumer that waits
+    for nothing, everything up to there is done.
     """
     return {
         f"consumer {consumer['name']}": _durable_floor(consumer, last_sequence)
@@ -128,7 +128,7 @@ class Table:
 
     @property
     def reader(self) -> str:
-        """Return what it is called among those who read the streams."""
+        """Its name in the list of readers."""
         return f"table {self.key.removeprefix(KEYS)}"
 
 
@@ -138,7 +138,7 @@ class Readers:
 
     bucket: Bucket
     groups: frozenset[str]
-    told: Mapping[str, TableProgress | None]
+    progress: Mapping[str, TableProgress | None]
 
     async def floors(self, js: JetStream, stream: FoundStream, partition: int) -> dict[str, int]:
         """Return the last message of *stream* that each group has done with."""
@@ -159,12 +159,12 @@ class Readers:
                     last_sequence=int(stream.state["last_seq"]),
                 ),
             )
-            for key, progress in sorted(self.told.items())
+            for key, progress in sorted(self.progress.items())
         ]
 
 
 async def readers_of(js: JetStream, bucket: Bucket, pipeline: LogPipeline) -> Readers:
-    """Return who reads the streams of *pipeline*.
+    """Return the readers of the streams of *pipeline*.
 
     Raises:
         ApiError, NotSent, OutcomeUnknown: the bucket could not be read.
@@ -187,7 +187,7 @@ def table_keys(keys: Iterable[str], pipeline: LogPipeline) -> set[str]:
 
 
 async def table_progress(bucket: Bucket, key: str) -> TableProgress | None:
-    """Return what a table says at *key*, or None where nothing is said that can be read."""
+    """Return the progress of a table at *key*, or None where there is none that can be read."""
     entry = await bucket.get(key)
     try:
         return TableProgress.decode(entry.value) if entry is not None else None
@@ -196,7 +196,7 @@ async def table_progress(bucket: Bucket, key: str) -> TableProgress | None:
 
 
 async def missed_by(bucket: Bucket, key: str) -> Missed:
-    """Return what a table missed, as *key* tells; nothing where that cannot be read."""
+    """Return the messages that a table missed; none where the record at *key* cannot be read."""
     entry = await bucket.get(key)
     try:
         return Missed.decode(entry.value) if entry is not None else Missed()
@@ -263,7 +263,7 @@ class Levels:
 
     @staticmethod
     def of(stream: Stream) -> Levels:
-        """Return what the resource says."""
+        """Return the levels of the resource."""
         above = stream.trim_above / 100
         return Levels(above=above, skip_tables=max(above, stream.skip_tables_above / 100))
 
@@ -414,7 +414,7 @@ async def _trim(
     purged, missed = 0, [table for table in tables if max(table.done + 1, first) < decision.below]
     if decision.below:
         for table in missed:
-            await _tell_missed(bucket, stream, table, decision.below)
+            await _note_missed(bucket, stream, table, decision.below)
         # Repeated, it finds nothing left to do: an unknown outcome needs no care.
         answer = await js.call(f"STREAM.PURGE.{stream.name}", {"seq": decision.below})
         purged = int(answer.get("purged", 0))
@@ -428,11 +428,11 @@ async def _trim(
     )
 
 
-async def _tell_missed(bucket: Bucket, stream: FoundStream, table: Table, below: int) -> None:
+async def _note_missed(bucket: Bucket, stream: FoundStream, table: Table, below: int) -> None:
     """Write down that *table* misses its unread messages before sequence *below*.
 
-    Before the purge: a crash between the two tells of too much, until the next round purges it;
-    the other order would tell of nothing.
+    Before the purge: after a crash between the two the record names too much, until the next round
+    purges it; in the other order it would name nothing.
     """
     key = missed_key_of(table.key)
     first = max(table.done + 1, int(stream.state["first_seq"]))

@@ -15,7 +15,7 @@ from logpipeline.spec.choices import CHOICES, NAMELESS, Choice, How
 from logpipeline.spec.classes import DEFAULT_CLASS
 from logpipeline.spec.components import PodNamespaces
 from logpipeline.spec.crd import as_yaml
-from logpipeline.spec.crossrule import quantity_cel
+from logpipeline.spec.declaration import quantity_cel
 
 NAME = "logpipeline-classes"
 API = "admissionregistration.k8s.io/v1"

@@ -1,4 +1,4 @@
-"""What may not change in a resource that exists, as CEL for the API server and as Python."""
+"""Changes of an existing resource that are refused, as CEL for the API server and as Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logpipeline.spec.model import LogPipelineSpec
 
 @dataclass(frozen=True, slots=True)
 class ChangeRule:
-    """What holds between a resource and what it is changed to; evaluated at the root."""
+    """A rule between the old and the new resource; evaluated at the root."""
 
     id: str
     path: str
@@ -22,7 +22,7 @@ class ChangeRule:
 
 
 def _same_cel(path: str) -> str:
-    """Return that an optional field is as it was, also where it was not set."""
+    """Return the CEL that an optional field is unchanged, also where it was not set."""
     new, old = f"self.spec.{path}", f"oldSelf.spec.{path}"
     return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
 
@@ -107,7 +107,7 @@ CHANGE_RULES = (
 
 
 def check_change(old: LogPipelineSpec, new: LogPipelineSpec) -> Iterator[Mistake]:
-    """Yield what may not change from *old* to *new*."""
+    """Yield the changes from *old* to *new* that are refused."""
     for rule in CHANGE_RULES:
         if not rule.holds(old, new):
             yield Mistake(f"spec.{rule.path}", rule.message)

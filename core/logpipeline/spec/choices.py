@@ -1,6 +1,6 @@
-"""What of a LogPipeline reaches beyond the rights of whoever writes it: one table, from field to
-what the class says of it. The operator's refusals, the policy of the API server and the reference
-are all made from it.
+"""Fields of a LogPipeline that reach beyond its author's rights: one table, from the field to the
+field of the class that decides on it. The operator's refusals, the policy of the API server and the
+reference are all made from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logpipeline.quantity import format_bytes
 from logpipeline.spec.api import ADOPT_ANNOTATION
 from logpipeline.spec.classes import DEFAULT_CLASS, LogPipelineClass, LogPipelineClassSpec
 from logpipeline.spec.components import PodNamespaces
-from logpipeline.spec.fields import yaml_name
+from logpipeline.spec.declaration import yaml_name
 from logpipeline.spec.mistakes import shown
 from logpipeline.spec.model import LogPipeline
 
@@ -26,7 +26,7 @@ NAMELESS = ""
 
 
 class How(Enum):
-    """How a class says which values are allowed."""
+    """The way in which a class limits the values of a field."""
 
     NAMED = "one of these names"
     BELOW = "one of these folders, or in one"
@@ -135,7 +135,7 @@ def class_name(pipeline: LogPipeline) -> str:
 
 
 def refusals(pipeline: LogPipeline, of: LogPipelineClass) -> list[Refusal]:
-    """Return what of *pipeline* its class *of* does not allow, nothing where all of it is."""
+    """Return the values of *pipeline* that its class *of* does not allow."""
     found = list(_of_namespace(pipeline, of))
     for choice in CHOICES:
         limit = allowed_by(of.spec, choice.field)
@@ -157,7 +157,7 @@ def allowed_by(of: LogPipelineClassSpec, field: str) -> Any:
 
 
 def is_allowed(how: How, value: Any, limit: Any) -> bool:
-    """Return whether *value* is within what a class says, *limit*; None is no value."""
+    """Return whether *value* is within the *limit* of a class; None means not set."""
     if value is None:
         return True
     if how is How.FLAG:

@@ -1,5 +1,5 @@
-"""The resource `LogPipelineClass`: what an administrator lets LogPipelines reach beyond the rights
-of those who write them. What it does not say is not allowed.
+"""The resource `LogPipelineClass`: what an administrator allows LogPipelines beyond the rights of
+their authors. What it does not name is not allowed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Any
 
 from logpipeline.spec.api import API_VERSION, CLASS_KIND
 from logpipeline.spec.components import PodNamespaces
-from logpipeline.spec.crossrule import CrossRule
-from logpipeline.spec.fields import spec
+from logpipeline.spec.declaration import CrossRule, spec
 from logpipeline.spec.mistakes import Mistake, SpecError, shown
 from logpipeline.spec.parse import Reader
 from logpipeline.spec.pods import LabelSelector
@@ -44,7 +43,7 @@ def _folders(description: str, *, default: tuple[str, ...] = (), example: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one pipeline may ask for; a ResourceQuota limits all of a namespace together."""
+    """The limits of one pipeline; a ResourceQuota limits all of a namespace together."""
 
     partitions: int = spec("Partitions.", default=100, minimum=0, maximum=1024)
     collectors: int = spec("Collectors.", default=32, minimum=0, maximum=1024)
@@ -54,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPipelineClassSpec:
-    """What pipelines of the class may choose. An entry of a list of names is a name, or the
+    """The choices of pipelines of the class. An entry of a list of names is a name, or the
     beginning of names and a `*`; a folder stands for all that is in it.
     """
 
@@ -192,7 +191,7 @@ def parse_class(resource: Any) -> LogPipelineClass:
     """Return the LogPipelineClass that *resource* is.
 
     Raises:
-        SpecError: it has mistakes; all of them are told.
+        SpecError: it has mistakes; the error holds all of them.
     """
     wanted = {"apiVersion": API_VERSION, "kind": CLASS_KIND}
     for key, value in wanted.items():
@@ -210,7 +209,7 @@ def parse_class(resource: Any) -> LogPipelineClass:
 
 
 def _check(value: Any, path: str) -> Iterator[Mistake]:
-    """Yield what is wrong with *value*, the part of a class at *path*."""
+    """Yield the mistakes in *value*, the part of a class at *path*."""
     yield from check_object(value, path)
     for rule in CLASS_RULES:
         if isinstance(value, rule.kind) and not rule.holds(value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logpipeline.spec.fields import Former, spec
+from logpipeline.spec.declaration import Former, spec
 from logpipeline.spec.pods import LabelSelector, PodOptions
 from logpipeline.spec.streams import (
     DAY_NS,
@@ -49,7 +49,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """How often lines become durable in files."""
+    """The interval at which lines become durable in files."""
 
     interval_ns: int = spec(
         "At least this often.",
@@ -62,7 +62,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStrategy:
-    """How collector pods are replaced."""
+    """The replacement of collector pods."""
 
     type: Literal["RollingUpdate", "OnDelete"] = spec(
         "One after the other by itself, or when you delete them.", default="RollingUpdate"
@@ -75,7 +75,7 @@ class UpdateStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRetention:
-    """What becomes of a collector's volume."""
+    """The fate of a collector's volume."""
 
     when_deleted: Literal["Retain", "Delete"] = spec("When the pipeline goes.", default="Retain")
     when_scaled: Literal["Retain", "Delete"] = spec(
@@ -120,7 +120,7 @@ class Persistence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisruptionBudget:
-    """How many collectors may be away at once."""
+    """The number of collectors that may be away at once."""
 
     enabled: bool = spec("Whether there is a budget.", default=True)
     max_unavailable: int | str | None = spec(
@@ -278,7 +278,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedFiles:
-    """How long deleted files are kept open to be read to their ends."""
+    """The time for which deleted files are kept open to be read to their ends."""
 
     max_bytes: int = spec("Unread bytes of all of them.", default=256 * MIB, unit="bytes")
     max_age_ns: int = spec("Time since one was deleted.", default=3600 * SECOND_NS, unit="duration")
@@ -286,7 +286,7 @@ class DeletedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShipperUpdate:
-    """How shipper pods are replaced."""
+    """The replacement of shipper pods."""
 
     max_unavailable: int | str | None = spec(
         "Pods that may be away: a number or a percentage.", default=None
@@ -354,7 +354,7 @@ class Shippers(PodOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicy:
-    """Who may talk to whom."""
+    """Restrictions of network traffic between the parts."""
 
     enabled: bool = spec("Whether NetworkPolicies are made.", default=False)
 
@@ -402,7 +402,7 @@ class LocalShipper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """What `logpipeline up` needs beyond what Kubernetes does; the operator refuses it.
+    """Settings of `logpipeline up` that Kubernetes does not need; the operator refuses them.
 
     A path in it may begin with ``${DATA}``, the data folder, or with ``~``.
     """

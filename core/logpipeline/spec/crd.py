@@ -20,8 +20,17 @@ from logpipeline.quantity import (
 from logpipeline.spec.api import CLASS_KIND, CLASS_PLURAL, GROUP, KIND, PLURAL, VERSION
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.classes import CLASS_RULES, LogPipelineClassSpec
-from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
-from logpipeline.spec.fields import Former, Rule, default_of, is_required, rule_of, yaml_name
+from logpipeline.spec.declaration import (
+    CrossRule,
+    Former,
+    Rule,
+    default_of,
+    is_required,
+    nanoseconds_cel,
+    quantity_cel,
+    rule_of,
+    yaml_name,
+)
 from logpipeline.spec.model import NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
 from logpipeline.spec.parse import plain
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
@@ -113,7 +122,7 @@ _COLLECTORS = _status_object(
         "ready": _text("Ready and wanted ones, such as 2/2."),
         "selector": _text("Labels of their pods, for autoscalers."),
         "assignments": _keyed_list(
-            "Who owns which partitions.", "name", _ASSIGNMENT, maxItems=1024
+            "The partitions that each collector owns.", "name", _ASSIGNMENT, maxItems=1024
         ),
     },
 )
@@ -233,7 +242,7 @@ def class_crd() -> Schema:
     }
     schema = {
         "type": "object",
-        "description": "What LogPipelines may choose beyond the rights of who writes them.",
+        "description": "What LogPipelines may choose beyond the rights of their authors.",
         "properties": {
             "apiVersion": {"type": "string", "description": "Version of this schema."},
             "kind": {"type": "string", "description": f"Always {CLASS_KIND}."},

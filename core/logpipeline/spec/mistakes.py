@@ -1,4 +1,4 @@
-"""A mistake in a resource, with the path to it; all of them are told at once."""
+"""Mistakes in a resource, each with its path; all of them are reported at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN_CHARS_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong at *path*, and what is right."""
+    """A *message* about the value at *path*: what is wrong, and what is right."""
 
     path: str
     message: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
-from logpipeline.spec.fields import Former, spec
+from logpipeline.spec.declaration import Former, spec
 from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
 from logpipeline.spec.table import Table
 from logpipeline.subjects import Names, names_of
@@ -24,7 +24,7 @@ NAMESPACE_CHARS_MAX = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPipelineSpec:
-    """What is wanted."""
+    """The desired state."""
 
     management_state: Literal["Managed", "Unmanaged"] = spec(
         "Whether the operator acts on it, or leaves everything as it is.", default="Managed"
@@ -66,7 +66,7 @@ class LogPipelineSpec:
         ),
     )
     network_policy: NetworkPolicy = spec(
-        "Who may talk to whom in the cluster.", factory=NetworkPolicy
+        "Restrictions of network traffic in the cluster.", factory=NetworkPolicy
     )
     local: Local = spec(
         "What one machine needs for `logpipeline up`; nothing of it is for Kubernetes.",
@@ -76,7 +76,7 @@ class LogPipelineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPipeline:
-    """A resource: who it is, and what is wanted."""
+    """A resource: its identity and its spec."""
 
     name: str
     namespace: str = "default"
@@ -87,7 +87,7 @@ class LogPipeline:
 
     @property
     def names(self) -> Names:
-        """What its streams, buckets and subjects are called."""
+        """The names of its streams, buckets and subjects."""
         return names_of(
             self.namespace, self.name, subject=self.spec.subject, stream=self.spec.stream.name
         )

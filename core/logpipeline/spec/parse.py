@@ -25,7 +25,7 @@ from logpipeline.quantity import (
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.changes import check_change
 from logpipeline.spec.components import FilePatterns, LocalNats, LocalShipper
-from logpipeline.spec.fields import (
+from logpipeline.spec.declaration import (
     Rule,
     default_of,
     is_required,
@@ -98,10 +98,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_document(path: Path) -> Any:
-    """Return what the one document in *path* holds.
+    """Return the content of the one document in *path*.
 
     Raises:
-        SpecError: it is too long, no YAML, or not one document.
+        SpecError: it is too long, not YAML, or not one document.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
@@ -111,12 +111,12 @@ def read_document(path: Path) -> Any:
     try:
         documents = [document for document in yaml.load_all(raw, _Loader) if document is not None]
     except yaml.YAMLError as error:
-        raise _refused(path, f"is no valid YAML: {_where(error)}") from error
+        raise _refused(path, f"is not valid YAML: {_where(error)}") from error
     except RecursionError:
         raise _refused(path, "is nested too deeply; a LogPipeline is not") from None
     except ValueError as error:
         # An integer of thousands of digits, for one.
-        raise _refused(path, f"is no valid YAML: {error}") from error
+        raise _refused(path, f"is not valid YAML: {error}") from error
     if not documents:
         raise _refused(path, "is empty; it must hold one LogPipeline")
     if len(documents) > 1:
@@ -135,7 +135,7 @@ def _where(error: yaml.YAMLError) -> str:
 
 
 class Reader:
-    """Reads, and keeps the mistakes it found; *check* tells those between an object's fields."""
+    """Reads, and keeps the mistakes it found; *check* finds those between an object's fields."""
 
     def __init__(self, check: Check) -> None:
         self.mistakes: list[Mistake] = []
@@ -205,7 +205,7 @@ class Reader:
             self._wrong(path, f"expected a list, found {shown(value)}")
             return ()
         if rule.max_items is not None and len(value) > rule.max_items:
-            # They are not read: who writes so many means something else.
+            # They are not read: so many are a mistake.
             self._wrong(path, f"expected at most {rule.max_items} entries, found {len(value)}")
             return ()
         if rule.min_items is not None and len(value) < rule.min_items:
@@ -354,7 +354,7 @@ def load(path: Path) -> LogPipeline:
     """Return the one LogPipeline in the YAML file *path*.
 
     Raises:
-        SpecError: it has mistakes; all of them are told.
+        SpecError: it has mistakes; the error holds all of them.
         OSError: it cannot be read.
     """
     try:
@@ -367,7 +367,7 @@ def parse(resource: Any) -> LogPipeline:
     """Return the LogPipeline that *resource* is.
 
     Raises:
-        SpecError: it has mistakes; all of them are told.
+        SpecError: it has mistakes; the error holds all of them.
     """
     if mistakes := _strangers(resource):
         raise SpecError(tuple(mistakes))
@@ -410,7 +410,7 @@ def dump(pipeline: LogPipeline) -> dict[str, Any]:
 
 
 def check_update(old: LogPipeline, new: LogPipeline) -> list[Mistake]:
-    """Return what may not change from *old* to *new*."""
+    """Return the changes from *old* to *new* that are refused."""
     return list(check_change(old.spec, new.spec))
 
 
@@ -435,7 +435,7 @@ def _dump(value: Any) -> dict[str, Any]:
 
 
 def _strangers(resource: Any) -> list[Mistake]:
-    """Return why *resource* is no LogPipeline at all; then nothing else is worth telling."""
+    """Return why *resource* is not a LogPipeline at all; then nothing else is checked."""
     if not isinstance(resource, dict):
         start = "a LogPipeline begins with apiVersion, kind and metadata"
         return [Mistake("", f"expected a mapping, found {shown(resource)}; {start}")]
@@ -452,7 +452,7 @@ def _metadata_mistakes(metadata: Any) -> list[Mistake]:
     mistakes = []
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if name is None:
-        mistakes.append(Mistake("metadata.name", "is missing: what the pipeline is called"))
+        mistakes.append(Mistake("metadata.name", "is missing: the name of the pipeline"))
     elif not _is_name(name, NAME_CHARS_MAX, NAME_PATTERN):
         mistakes.append(Mistake("metadata.name", _name_rule(NAME_CHARS_MAX, name, "letter")))
     if namespace is not None and not _is_name(namespace, NAMESPACE_CHARS_MAX, _LABEL):

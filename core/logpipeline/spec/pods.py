@@ -1,12 +1,11 @@
-"""What a resource may say about the pods of a component; ignored on one machine."""
+"""Options of the pods of a component; ignored on one machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logpipeline.spec.crossrule import CrossRule
-from logpipeline.spec.fields import matches, spec
+from logpipeline.spec.declaration import CrossRule, matches, spec
 
 # A name of a label, with or without a domain before it, and a value of one.
 KEY = (
@@ -23,7 +22,7 @@ _SIGNS = {"In": "in", "NotIn": "notin"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRequirement:
-    """What holds of one label."""
+    """A condition on one label."""
 
     key: str = spec(
         "The label's name.",
@@ -47,12 +46,12 @@ class LabelSelector:
 
 
 def both(first: LabelSelector | None, second: LabelSelector | None) -> LabelSelector | None:
-    """Return what selects the objects that *first* and *second* select; None selects all."""
+    """Return the selector of the objects that *first* and *second* select; None selects all."""
     found = [each for each in (first, second) if each is not None]
     if len(found) < 2:
         return found[0] if found else None
-    told = dict.fromkeys(part for each in found for part in _requirements(each))
-    return LabelSelector(match_expressions=tuple(told))
+    unique = dict.fromkeys(part for each in found for part in _requirements(each))
+    return LabelSelector(match_expressions=tuple(unique))
 
 
 def query_of(selector: LabelSelector) -> str:

@@ -10,8 +10,7 @@ from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.choices import CHOICES
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.crd import COLUMNS, GONE, Schema, class_crd, crd
-from logpipeline.spec.crossrule import CrossRule
-from logpipeline.spec.fields import yaml_name
+from logpipeline.spec.declaration import CrossRule, yaml_name
 from logpipeline.spec.pods import LabelRequirement, LabelSelector, PodOptions
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 from logpipeline.spec.streams import ConsumerTemplate, StreamOverride
@@ -21,12 +20,12 @@ _HEAD = """\
 # The resource `LogPipeline`
 
 Made from the code by `make generate`; `kubectl explain
-logpipeline.spec` tells the same in a cluster. Short name: `lp`. Examples are in
+logpipeline.spec` shows the same in a cluster. Short name: `lp`. Examples are in
 [deploy/samples](../deploy/samples). How it is used in a cluster: [kubernetes.md](kubernetes.md).
 
 A **size** is written as `10Gi`, `500M` or a number of bytes; a **time span** as `24h`, `1d`,
 `1h30m` or `200ms`. Whatever is not marked *required* may be left out. The API server refuses what
-is outside of the limits, and its message names the field; `logpipeline plan -f FILE` tells the same
+is outside of the limits, and its message names the field; `logpipeline plan -f FILE` says the same
 without a cluster.
 """
 _ANNOTATIONS = """\
@@ -48,8 +47,8 @@ fields. A change replaces the pods of that component one after the other.
 _CLASS = """\
 ## `LogPipelineClass`
 
-Lies in no namespace; short name: `lpc`. What an administrator lets LogPipelines choose beyond the
-rights of whoever writes them; [who may ask for what](kubernetes.md#who-may-ask-for-what) says how
+Lies in no namespace; short name: `lpc`. What an administrator allows LogPipelines beyond the
+rights of their authors; [who may ask for what](kubernetes.md#who-may-ask-for-what) says how
 it is used. In a list of names, an entry is a name, or the beginning of names and a `*`; a folder
 stands for all that is in it. A list that is empty allows nothing.
 """
@@ -141,7 +140,7 @@ def _table(fields: Schema, *, required: Iterable[str], path: str = "") -> Iterat
 
 
 def _kind(schema: Schema) -> str:
-    """Return what a field holds, in words."""
+    """Return the type of a field, in words."""
     if "enum" in schema:
         return " \\| ".join(f"`{choice}`" for choice in schema["enum"])
     if schema.get("type") == "array":
@@ -175,7 +174,7 @@ def _limits(schema: Schema) -> str:
     given = [f"{name} {schema[key]}" for key, name in _NUMBERS.items() if key in schema]
     for rule in schema.get("x-kubernetes-validations", ()):
         words = rule["message"].removeprefix("must be ")
-        # That it is no less than nothing, and no more than Kubernetes can count, nobody asks.
+        # Limits of 0, and of what Kubernetes can count, say nothing to a reader.
         if words != rule["message"] and not words.endswith(_UNSAID):
             given.append(words)
     return f" ({', '.join(given)})" if given else ""

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from logpipeline.spec.components import VOLUME_KINDS, Collectors, LocalShipper, Match
-from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
-from logpipeline.spec.fields import matches, yaml_name
+from logpipeline.spec.declaration import CrossRule, matches, nanoseconds_cel, yaml_name
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
+from logpipeline.spec.partition_list import is_rising, is_within, rising_cel, within_cel
 from logpipeline.spec.pods import NAMESPACE_RULES
-from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
 from logpipeline.spec.streams import MS_NS, ConsumerTemplate, StreamOverride
 from logpipeline.spec.table_rules import COLUMN_ENTRY_RULES, COLUMN_RULES, TABLE_RULES, untried
 
@@ -493,14 +492,14 @@ ENTRY_RULES = (
 
 
 def check_object(value: Any, path: str) -> Iterator[Mistake]:
-    """Yield what is wrong between the fields of *value*, an entry of a list at *path*."""
+    """Yield the mistakes between the fields of *value*, an entry of a list at *path*."""
     for rule in ENTRY_RULES:
         if isinstance(value, rule.kind) and not rule.holds(value):
             yield Mistake(f"{path}.{rule.path}" if rule.path else path, rule.message)
 
 
 def check_spec(spec: LogPipelineSpec, known: tuple[Mistake, ...]) -> Iterator[Mistake]:
-    """Yield what is wrong between the fields of *spec*, but for fields with *known* mistakes."""
+    """Yield the mistakes between the fields of *spec*, but for fields with *known* mistakes."""
     for rule in SPEC_RULES:
         # A field with a mistake stands at its default, of which nothing should be said.
         if not _touches(rule, known) and not rule.holds(spec):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from logpipeline.spec.fields import spec
+from logpipeline.spec.declaration import spec
+from logpipeline.spec.partition_list import PARTITIONS
 from logpipeline.spec.pods import PodOptions
-from logpipeline.spec.selection import PARTITIONS
 
 MS_NS = 10**6
 SECOND_NS = 10**9
@@ -154,7 +154,7 @@ class Nats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which servers of a NATS cluster hold the streams."""
+    """The servers of a NATS cluster that hold the streams."""
 
     cluster: str = spec("Name of the NATS cluster.", default="", max_length=253)
     tags: tuple[str, ...] = spec(
@@ -253,7 +253,7 @@ Acknowledge = Literal["each", "batch", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """How lines are put together into messages."""
+    """The limits by which lines are put together into messages."""
 
     max_bytes: int = spec(
         "Bytes of lines in a message.",
@@ -288,7 +288,7 @@ class ConsumerTemplate:
     type: Literal["pull", "push"] = spec(
         "Whether readers ask for messages, or get them pushed.", default="pull"
     )
-    durable: bool = spec("Keep it when nobody reads.", default=True)
+    durable: bool = spec("Keep it when it is not read.", default=True)
     partitions: str | None = spec(
         "Only these partitions: 0-3,7.",
         default=None, max_length=256, pattern=PARTITIONS, example="0-3,7",

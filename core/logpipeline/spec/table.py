@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from logpipeline.spec.components import ClaimRetention, EmptyDir
-from logpipeline.spec.fields import spec
+from logpipeline.spec.declaration import spec
 from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.streams import (
     DAY_NS,
@@ -97,7 +97,7 @@ class LineField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseRule:
-    """How lines of some sources are read."""
+    """The format of lines of some sources."""
 
     select: LineSelector = spec("Whose lines; by default all.", factory=LineSelector)
     format: Literal["json", "logfmt", "regex"] = spec("What the lines are.")
@@ -118,7 +118,7 @@ class TimeRule:
     """One way to find the time of a line."""
 
     format: TimeFormat = spec(
-        "How times are written; auto knows all, and tells units of numbers by their size.",
+        "How times are written; auto knows all, and finds the unit of a number by its size.",
         default="auto",
     )
     pattern: str | None = spec(
@@ -148,7 +148,7 @@ class S3Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3:
-    """Where S3 is, and who we are; what is not given comes from the environment, as AWS does it."""
+    """The address of S3, and our login; what is not given comes from the environment, as in AWS."""
 
     endpoint: str | None = spec(
         "URL of a server that speaks S3; by default AWS.",
@@ -287,7 +287,7 @@ class Table(PodOptions):
         default=None,
         is_for_operator=True,
     )
-    s3: S3 = spec("Where S3 is, and who we are.", factory=S3, is_for_operator=True)
+    s3: S3 = spec("The address of S3, and the login.", factory=S3, is_for_operator=True)
 
     @property
     def interval_ns(self) -> int:

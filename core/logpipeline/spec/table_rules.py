@@ -1,4 +1,4 @@
-"""What fields of a table say of each other."""
+"""Rules between the fields of a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from logpipeline.spec.crossrule import CrossRule
+from logpipeline.spec.declaration import CrossRule
 from logpipeline.spec.mistakes import Mistake, shown
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.table import RESERVED, LineField, ParseRule, TimeRule
@@ -90,7 +90,7 @@ COLUMN_ENTRY_RULES = (
 
 
 def untried(spec: LogPipelineSpec) -> Iterator[Mistake]:
-    """Yield what the API server cannot see in *spec*: it tries no expression and knows no zone."""
+    """Yield mistakes that the API server cannot find: it tries no expression and knows no zone."""
     table = spec.table
     for number, rule in enumerate(table.parse):
         yield from _of_rule(rule, f"spec.table.parse[{number}]")
@@ -115,7 +115,7 @@ def _of_rule(rule: ParseRule, path: str) -> Iterator[Mistake]:
     try:
         groups = re.compile(rule.pattern).groupindex
     except (re.error, OverflowError, RecursionError) as error:
-        yield Mistake(f"{path}.pattern", f"is no regular expression: {error}")
+        yield Mistake(f"{path}.pattern", f"is not a regular expression: {error}")
         return
     if not groups:
         yield Mistake(f"{path}.pattern", "has no named group, such as (?P<status>[0-9]+)")

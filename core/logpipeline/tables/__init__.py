@@ -1,1 +1,1 @@
-"""Tables that read the streams: how far they are, what they miss, and how they stand."""
+"""Tables that read the streams: their progress, what they missed, and their state."""

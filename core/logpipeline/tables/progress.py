@@ -1,4 +1,6 @@
-"""How far a table of the lines is, where those who trim streams, and those who show it, read it."""
+"""Records of tables in the state bucket: progress, and missed messages. Trimming and status read
+them.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,10 @@ class TableProgress:
 
     @staticmethod
     def decode(value: bytes) -> TableProgress:
-        """Return what `encode` wrote.
+        """Return the record that `encode` wrote.
 
         Raises:
-            BadRecord: it is nothing of the kind.
+            BadRecord: *value* is something else.
         """
         try:
             data = json.loads(value)
@@ -57,7 +59,7 @@ class TableProgress:
 
 
 def table_key(namespace: str, name: str) -> str:
-    """Return the key at which the table of a pipeline tells how far it is."""
+    """Return the key of the progress of a pipeline's table."""
     return f"{KEYS}{namespace}/{name}"
 
 
@@ -101,16 +103,16 @@ def is_overtaken_soon(lag: StreamLag, limits: Mapping[str, Any]) -> bool:
 
 
 def _check(progress: TableProgress) -> None:
-    """Raise where fields are of other kinds: whoever may write the bucket may write anything."""
+    """Raise TypeError where a field has another type: clients of the bucket may write anything."""
     numbers = [progress.commit, progress.rows, progress.at_ns]
     texts = [progress.path, progress.problem]
     for position in progress.streams.values():
         numbers += [position.sequence, position.time_ns]
         texts.append(position.created)
     if not all(type(number) is int for number in numbers):
-        raise TypeError("a number is none")
+        raise TypeError("not a number")
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a text is none")
+        raise TypeError("not a text")
 
 
 # The table's own commits name the same once its job goes on. A job that never began, or never comes
@@ -129,8 +131,8 @@ class MissedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
-    """What one table missed of each stream, the oldest range first; *messages* are all, also those
-    of ranges that are no longer kept.
+    """The messages that one table missed of each stream, the oldest range first; *messages* counts
+    all, also those of ranges that are no longer kept.
     """
 
     messages: int = 0
@@ -141,7 +143,7 @@ class Missed:
         ranges = list(self.streams.get(stream, ()))
         first = gone.first
         if ranges and ranges[-1].created == gone.created:
-            # Written before the purge, so a purge that failed is told again.
+            # Written before the purge, so a purge that failed is written again.
             first = max(first, ranges[-1].last + 1)
             if first > gone.last:
                 return self
@@ -167,10 +169,10 @@ class Missed:
 
     @staticmethod
     def decode(value: bytes) -> Missed:
-        """Return what `encode` wrote.
+        """Return the record that `encode` wrote.
 
         Raises:
-            BadRecord: it is nothing of the kind.
+            BadRecord: *value* is something else.
         """
         try:
             data = json.loads(value)
@@ -184,21 +186,19 @@ class Missed:
 
 
 def missed_key_of(table_key: str) -> str:
-    """Return the key at which stands what the table missed that tells its progress at
-    *table_key*.
-    """
+    """Return the key of what a table missed, from the key of its progress."""
     return MISSED_KEYS + table_key.removeprefix(KEYS)
 
 
 def _range(data: Mapping[str, Any]) -> MissedRange:
     created = data["created"]
     if not isinstance(created, str):
-        raise TypeError("a time is none")
+        raise TypeError("not a time")
     first, last, at_ns = (_number(data[name]) for name in ("first", "last", "at_ns"))
     return MissedRange(created=created, first=first, last=last, at_ns=at_ns)
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise TypeError("a number is none")
+        raise TypeError("not a number")
     return value

@@ -1,4 +1,4 @@
-"""What a nats-server asks of an auth callout and is told: JWTs, signed with nkeys.
+"""Requests of a nats-server to an auth callout, and the answers: JWTs, signed with nkeys.
 
 https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_callout
 """
@@ -25,7 +25,7 @@ Claims = dict[str, Any]
 
 
 class BadRequest(Exception):
-    """A message that is no request of a nats-server."""
+    """A message that is not a request of a nats-server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class Request:
 
     @staticmethod
     def decode(payload: bytes) -> Request:
-        """Return the request that a server sent. Its signature says nothing: who asks, with a key
-        of his own, gets what the token gives in any case.
+        """Return the request that a server sent. Its signature is not checked: a false server only
+        gets the rights of the token that it shows.
 
         Raises:
-            BadRequest: it is none.
+            BadRequest: *payload* is not such a request.
         """
         if len(payload) > REQUEST_BYTES_MAX:
             raise BadRequest(f"{len(payload)} bytes, more than {REQUEST_BYTES_MAX}")
@@ -66,24 +66,24 @@ class Request:
 
 
 class Issuer:
-    """Signs what the server is told, with the key of an account."""
+    """Signs the answers to the server, with the key of an account."""
 
     def __init__(self, seed: str) -> None:
         """Take the *seed* of an account's nkey (``SA…``).
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not such a seed.
         """
         try:
             self._pair = nkeys.from_seed(bytearray(seed.strip().encode()))
             self.public_key = self._pair.public_key.decode()
         except (nkeys.NkeysError, binascii.Error) as error:
-            raise ValueError("no seed of an nkey; `SA…` is wanted") from error
+            raise ValueError("not the seed of an nkey; give one that begins with SA") from error
         if not self.public_key.startswith("A"):
-            raise ValueError("the seed of another kind than an account's; `SA…` is wanted")
+            raise ValueError("not the seed of an account; give one that begins with SA")
 
     def refuse(self, request: Request, why: str, now_s: int) -> bytes:
-        """Return the answer that *request* may not connect; *why* is for the server's log."""
+        """Return the answer that refuses *request*; *why* is for the server's log."""
         return self._respond(request, {"error": why}, now_s)
 
     def admit(
@@ -96,8 +96,8 @@ class Issuer:
         expires_s: int,
         now_s: int,
     ) -> bytes:
-        """Return the answer that *request* is *user* of *account*, until *expires_s*, with
-        *permissions* as the server's configuration writes them.
+        """Return the answer that admits *request* as *user* of *account*, until *expires_s*, with
+        *permissions* in the format of the server's configuration.
         """
         claims = {
             "sub": request.user_key,
@@ -115,11 +115,11 @@ class Issuer:
         }
         return self._respond(request, {"jwt": self._sign(claims, now_s).decode()}, now_s)
 
-    def _respond(self, request: Request, told: Claims, now_s: int) -> bytes:
+    def _respond(self, request: Request, answer: Claims, now_s: int) -> bytes:
         claims = {
             "sub": request.user_key,
             "aud": request.server_id,
-            "nats": {"type": "authorization_response", "version": _VERSION, **told},
+            "nats": {"type": "authorization_response", "version": _VERSION, **answer},
         }
         return self._sign(claims, now_s)
 
@@ -137,7 +137,7 @@ def new_seed(random: bytes) -> str:
 
 
 def _as_claims(permissions: Claims) -> Claims:
-    """Return *permissions*, as the server's configuration writes them, as a JWT does."""
+    """Return *permissions*, in the format of the server's configuration, in that of a JWT."""
     claims = {
         "pub": {"allow": permissions["publish"]["allow"]},
         "sub": {"allow": permissions["subscribe"]["allow"]},

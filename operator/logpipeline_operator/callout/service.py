@@ -1,4 +1,4 @@
-"""Answers a server's questions who its clients are, until it is asked to stop."""
+"""The callout: decides on the clients of a nats-server by their tokens, until it is stopped."""
 
 from __future__ import annotations
 
@@ -31,27 +31,26 @@ from logpipeline.observe.metrics import Metrics
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import BadHost, ControlSubjects, check_host
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request
+from logpipeline_operator.callout.refusals import Cause, Refusals
 from logpipeline_operator.callout.store import StoreWatch
-from logpipeline_operator.callout.tokens import AccountToken, BadToken, Cause, Keys, Refusals
-from logpipeline_operator.children import names, nats_auth
+from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
+from logpipeline_operator.children import credentials, names
 
-# A user that was issued goes on until its token ends, and not longer than this.
+# A client is admitted until its token expires, and not longer than this.
 USER_S_MAX = 3600
 
 log = logging.getLogger(__name__)
 
-# Servers of a cluster have a callout each, and any of them answers.
+# Each server of a cluster has a callout, and any of them may answer.
 _QUEUE = "callout"
-# A flood of bad tokens must not fill a disk with words.
-TOLD_EVERY_S = 10.0
+# A flood of bad tokens must not fill a disk with log lines.
+WARN_EVERY_S = 10.0
 EXIT_CANNOT_START = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server is told, and for our own log why a client was refused, else empty; *cause* is
-    the kind of that.
-    """
+    """The answer to the server; for a refused client also the text for the log, and its *cause*."""
 
     payload: bytes
     refused: str = ""
@@ -69,10 +68,10 @@ class Answers:
     def answer(self, request: Request, now_s: int) -> Answer:
         """Return what is answered to *request*."""
         try:
-            token = self.keys().read(request.token, nats_auth.audience(self.pipeline))
+            token = self.keys().read(request.token, credentials.audience(self.pipeline))
             who = _who(self.pipeline, token, request.token)
         except (BadToken, BadHost) as error:
-            why = f"the token of a shipper's pod, or of a reader, is wanted: {error}"
+            why = f"it needs the token of a shipper's pod, or of a reader: {error}"
             return Answer(self.issuer.refuse(request, why, now_s), why, _cause(error, request))
         return Answer(
             self.issuer.admit(
@@ -102,11 +101,11 @@ class _Who(NamedTuple):
 
 
 def _who(pipeline: LogPipeline, token: AccountToken, text: str) -> _Who:
-    """Return who shows *token*, whose *text* was proved."""
+    """Return the user for *token*, whose *text* was verified."""
     shipper = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
     if token.namespace == pipeline.namespace and token.account == shipper:
         if not token.node:
-            why = "it does not name a pod's node, as those of Kubernetes 1.32 do"
+            why = "it does not name a pod's node, as tokens of Kubernetes 1.32 and newer do"
             raise BadToken(why, Cause.NO_NODE)
         host = check_host(token.node)
         user = user_of_host(host)
@@ -125,7 +124,7 @@ class KeysFile:
         """Read *path*.
 
         Raises:
-            ValueError: it holds no keys.
+            ValueError: it has no keys.
             OSError: it cannot be read.
         """
         self._path = path
@@ -133,7 +132,7 @@ class KeysFile:
         self._keys = Keys.parse(path.read_text())
 
     def current(self) -> Keys:
-        """Return the keys that stand there now; the last good ones where they are none."""
+        """Return the keys in the file; the last good ones if it has none now."""
         try:
             stamp = self._seen()
             if stamp != self._stamp:
@@ -150,16 +149,16 @@ class KeysFile:
 
 
 class CalloutMetrics:
-    """What a callout counts."""
+    """The metrics of a callout."""
 
     def __init__(self) -> None:
         self.metrics = Metrics("callout")
         count = self.metrics.counter
-        self.admitted = count("admitted", "Clients that were told who they are").labels()
-        self.refused = count("refused", "Clients whose login proved nothing", ("reason",))
-        self.malformed = count("malformed", "Messages that no server would send").labels()
+        self.admitted = count("admitted", "Clients that were admitted").labels()
+        self.refused = count("refused", "Clients that were refused", ("reason",))
+        self.malformed = count("malformed", "Messages that are not requests of a server").labels()
         for cause in Cause:
-            # An alert sees how a number grows, and nothing of one that begins with its first.
+            # An alert sees growth only of a counter that exists before its first increase.
             self.refused.labels(cause.value)
 
 
@@ -176,13 +175,13 @@ class Callout:
         self._answers = answers
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told_s = float("-inf")
+        self._warned_s = float("-inf")
 
     async def start(self) -> None:
         """Answer from now on."""
         await self._connection.listen(ASKS_WHO, self._asked, _QUEUE)
         control = ControlSubjects(self._answers.pipeline.names.control_subject)
-        await self._connection.listen(control.status(CALLOUT), self._asked_whom_it_refused)
+        await self._connection.listen(control.status(CALLOUT), self._asked_for_refusals)
 
     def _asked(self, message: RawMessage) -> None:
         reply = message.reply.decode("ascii", "replace")
@@ -190,7 +189,7 @@ class Callout:
             request = Request.decode(message.data)
         except BadRequest as error:
             self._numbers.malformed.inc()
-            log.debug("no request of a server", extra={"reason": str(error)})
+            log.debug("a message is not a request of a server", extra={"reason": str(error)})
             return
         if not reply.startswith(ASKS_WHO_INBOX):
             self._numbers.malformed.inc()
@@ -199,7 +198,7 @@ class Callout:
         self._note(request, answer)
         self._spawn(self._connection.publish(reply, answer.payload))
 
-    def _asked_whom_it_refused(self, question: RawMessage) -> None:
+    def _asked_for_refusals(self, question: RawMessage) -> None:
         if question.reply:
             self._spawn(self._connection.answer(question, self._refusals.encode()))
 
@@ -222,14 +221,14 @@ class Callout:
         self._numbers.refused.labels(answer.cause.value).inc()
         self._refusals.note(answer.cause, request.address)
         now_s = time.monotonic()
-        if now_s - self._told_s >= TOLD_EVERY_S:
-            self._told_s = now_s
+        if now_s - self._warned_s >= WARN_EVERY_S:
+            self._warned_s = now_s
             log.warning(
                 "a client was refused",
                 extra={
                     "address": request.address,
                     "reason": answer.refused,
-                    "told_every_s": TOLD_EVERY_S,
+                    "at_most_every_s": WARN_EVERY_S,
                 },
             )
 

@@ -1,8 +1,8 @@
 """Ends a server whose files were removed while it runs, so that its container starts it again.
 
-A nats-server goes on with files that are gone, acknowledges what it writes into them, and its
-health check says nothing of it. A new one begins with what is there, and shippers send again what
-no collector has archived.
+A nats-server goes on with removed files: it acknowledges messages that it writes into them, and its
+health check does not notice. A new server begins with the files that exist, and shippers resend
+what no collector has archived.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Stored(NamedTuple):
 
 
 class StoreWatch:
-    """Looks at *store*, the folder that a server was told to keep its streams in; its *pages* say
-    which it has. *end* ends the server, and returns how many processes it found.
+    """Compares *store*, the folder of a server's streams, with the streams on the server's *pages*.
+    *end* ends the server, and returns the number of processes that it found.
     """
 
     def __init__(self, store: Path, pages: str, end: Callable[[], int]) -> None:
@@ -47,18 +47,18 @@ class StoreWatch:
         self._missing: set[Stored] = set()
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Compare again and again, for ever."""
         while True:
             await asyncio.to_thread(self.look)
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Look once. Two looks in a row have to show the same: a stream may just be deleted."""
+        """Compare once. Only a stream that is missing twice counts: it may just be deleted."""
         there = self._there()
         if self._known is not None and self._known <= there:
             self._known, self._missing = there, set()
             return
-        # Only now the server is asked, for which it goes through all that it has.
+        # Only now the server's page is read, for which it goes through all its streams.
         held = self._held()
         if held is None:
             return
@@ -66,9 +66,11 @@ class StoreWatch:
         self._known = there | self._missing
         if lost := sorted(former & self._missing):
             names = ", ".join(each.stream for each in lost)
-            log.error("files were removed under the server: it is ended", extra={"streams": names})
+            log.error(
+                "files were removed under the running server, ending it", extra={"streams": names}
+            )
             if not self._end():
-                log.error("the server cannot be ended: no process of it is to be seen from here")
+                log.error("the server cannot be ended: its process is not visible from here")
             self._known, self._missing = None, set()
 
     def _there(self) -> set[Stored]:
@@ -76,13 +78,15 @@ class StoreWatch:
         return {Stored(path.parts[-4], path.parts[-2]) for path in found}
 
     def _held(self) -> set[Stored] | None:
-        """Return the streams that the server has in files, None where it does not say."""
+        """Return the streams that the server has in files; None if its page cannot be read."""
         url = f"{self._pages}/jsz?accounts=true&streams=true&config=true"
         try:
             with urllib.request.urlopen(url, timeout=ANSWER_DEADLINE_S) as answer:
                 return _stored(json.loads(answer.read(PAGE_BYTES_MAX)))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.debug("the server does not say which streams it has", extra={"reason": str(error)})
+            log.debug(
+                "the page with the server's streams cannot be read", extra={"reason": str(error)}
+            )
             return None
 
 
@@ -96,12 +100,12 @@ def _stored(page: dict[str, Any]) -> set[Stored]:
 
 
 def end_servers() -> int:
-    """End each nats-server that is to be seen from here, by force: what it would still write goes
-    into files that are gone. Return how many these were.
+    """Kill each nats-server that is visible from here, and return their number. They need not end
+    cleanly: they would only write into removed files.
     """
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
-        # It may end meanwhile, and others are not ours to look at.
+        # It may end meanwhile, and processes of other users cannot be read.
         with suppress(OSError):
             if (process / "comm").read_text().strip() == SERVER:
                 os.kill(int(process.name), signal.SIGKILL)

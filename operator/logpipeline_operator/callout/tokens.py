@@ -1,106 +1,31 @@
-"""Tokens of pods, and whether the cluster signed them: who a pod is, and on which node.
+"""Tokens of pods: verifies that the cluster signed them, and reads the pod and its node.
 
 They are the JWTs that the kubelet puts into a pod for one audience (projected service account
-tokens). The API server publishes the keys that prove them, so that nobody has to be asked, and an
-API server that is away keeps no shipper out.
+tokens). The API server publishes the keys that verify them, so that no request is needed, and
+shippers can connect while the API server is down.
 https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any
 
 import jwt
 
-ANSWER_BYTES_MAX = 8 * 1024
-ADDRESS_CHARS_MAX = 45  # of an IPv6 address with an IPv4 one in it
+from logpipeline_operator.callout.refusals import Cause
 
-# What API servers sign with; a token that names another way, such as none at all, is refused.
+# The algorithms of API servers; a token with another one, such as none, is refused.
 ALGORITHMS = ("RS256", "ES256", "ES384", "ES512")
-# Between the clocks of the API server and of ours.
+# The clock of the API server may differ.
 LEEWAY_S = 10
 TOKEN_BYTES_MAX = 16 * 1024
 
 
-class Cause(Enum):
-    """Why a login proves nothing, for programs, and in words for people."""
-
-    NO_TOKEN = "no-token"
-    UNKNOWN_USER = "unknown-user"
-    MALFORMED = "malformed"
-    UNKNOWN_KEY = "unknown-key"
-    OTHER_AUDIENCE = "other-audience"
-    NOT_VALID_NOW = "not-valid-now"
-    OTHER_ACCOUNT = "other-account"
-    NO_NODE = "no-node"
-
-    @property
-    def words(self) -> str:
-        """What the client showed."""
-        return _WORDS[self]
-
-
-_WORDS = {
-    Cause.NO_TOKEN: "without a token",
-    Cause.UNKNOWN_USER: "with a user that the server does not know",
-    Cause.MALFORMED: "with what is no token of a service account",
-    Cause.UNKNOWN_KEY: "with a token that this cluster did not sign",
-    Cause.OTHER_AUDIENCE: "with a token that was made for somebody else",
-    Cause.NOT_VALID_NOW: "with a token that has ended, or has not begun",
-    Cause.OTHER_ACCOUNT: "with the token of another service account",
-    Cause.NO_NODE: "with a token that names no node",
-}
-
-
-@dataclass(slots=True)
-class Refusals:
-    """How often clients were refused since the callout *name* began, by cause, and where the last
-    one of each came from.
-    """
-
-    name: str
-    counts: Counter[Cause] = field(default_factory=Counter)
-    addresses: dict[Cause, str] = field(default_factory=dict)
-
-    def note(self, cause: Cause, address: str) -> None:
-        """Count one more."""
-        self.counts[cause] += 1
-        self.addresses[cause] = address[:ADDRESS_CHARS_MAX]
-
-    def encode(self) -> bytes:
-        """Return the answer to who asks."""
-        refused = {
-            cause.value: [count, self.addresses.get(cause, "")]
-            for cause, count in self.counts.items()
-        }
-        return json.dumps({"callout": self.name, "refused": refused}).encode()
-
-    @staticmethod
-    def decode(data: bytes) -> Refusals | None:
-        """Return the answer that *data* is; None for anything else."""
-        if len(data) > ANSWER_BYTES_MAX:
-            return None
-        known = {cause.value: cause for cause in Cause}
-        try:
-            answer = json.loads(data)
-            found = Refusals(str(answer["callout"]))
-            for word, (count, address) in answer["refused"].items():
-                # One of another version knows other causes.
-                if (cause := known.get(word)) is not None:
-                    found.counts[cause] = int(count)
-                    found.addresses[cause] = str(address)[:ADDRESS_CHARS_MAX]
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return None
-        return found
-
-
 class BadToken(Exception):
-    """A token that proves nothing; the text says why, and never holds the token."""
+    """An invalid token; the text says why, and never contains the token."""
 
     def __init__(self, why: str, cause: Cause = Cause.MALFORMED) -> None:
         self.cause = cause
@@ -109,9 +34,9 @@ class BadToken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountToken:
-    """What a token proves: the *pod* of *namespace* that runs as *account* on *node*; it ends at
-    *expires_s* of the wall clock. The pod is empty in a token that was made for a person, and the
-    node also in clusters that do not write it there.
+    """The content of a valid token: the *pod* of *namespace* that runs as *account* on *node*; it
+    expires at *expires_s* of the wall clock. The pod is empty in a token that was made for a
+    person; the node is empty there, too, and in clusters before Kubernetes 1.32.
     """
 
     namespace: str
@@ -132,7 +57,7 @@ class Keys:
         """Return the keys of *text*, a JSON Web Key Set as ``/openid/v1/jwks`` answers.
 
         Raises:
-            ValueError: it is none, or holds no key.
+            ValueError: it is not such a set, or has no key.
         """
         try:
             found = jwt.PyJWKSet.from_dict(json.loads(text)).keys
@@ -141,10 +66,10 @@ class Keys:
         return Keys({str(key.key_id): key for key in found})
 
     def read(self, token: str, audience: str) -> AccountToken:
-        """Return what *token* proves, if it was made for *audience*, and at the present time.
+        """Return the content of *token*, if it is valid now, and for *audience*.
 
         Raises:
-            BadToken: it proves nothing.
+            BadToken: it is invalid.
         """
         if not token:
             raise BadToken("there is none", Cause.NO_TOKEN)
@@ -179,7 +104,7 @@ def _cause_of(error: jwt.PyJWTError) -> Cause:
 
 
 def _account_of(claims: Mapping[str, Any]) -> AccountToken:
-    """Return whose *claims* these are; their signature holds."""
+    """Return the account in *claims*, whose signature was verified."""
     try:
         bound = claims["kubernetes.io"]
         return AccountToken(
@@ -190,4 +115,4 @@ def _account_of(claims: Mapping[str, Any]) -> AccountToken:
             expires_s=int(claims["exp"]),
         )
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise BadToken("it is not that of a service account") from error
+        raise BadToken("it is not the token of a service account") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import Persistence
-from logpipeline_operator.children import config, model, names, nats_auth, pods, services
+from logpipeline_operator.children import config, credentials, model, names, pods, services
 from logpipeline_operator.children.model import (
     COLLECTOR_PORT,
     FROM_FIRST,
@@ -20,7 +20,7 @@ RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return all that collectors need.
+    """Return the children of collectors.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -34,7 +34,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         _stateful_set(pipeline, settings, text),
     ]
     if pipeline.spec.collectors.service_account_name is None:
-        children.append(pods.service_account(pipeline, component, name))
+        children.append(services.service_account(pipeline, component, name))
     if budget.enabled:
         children.append(
             services.disruption_budget(
@@ -49,11 +49,11 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
 
 
 def data_folder(pipeline: LogPipeline, member: str) -> str:
-    """Return where the collector *member* keeps its files, in its pod."""
+    """Return the folder of the files of the collector *member*, in its pod."""
     collectors = pipeline.spec.collectors
     volume = collectors.persistence or Persistence()
-    # The folder of a node has an owner whom Kubernetes does not change: a collector makes its own
-    # folder in it.
+    # Kubernetes does not change the owner of a node's folder: a collector makes its own folder in
+    # it.
     below = f"/{member}" if volume.host_path else ""
     return f"{collectors.directory.rstrip('/')}{below}"
 
@@ -67,20 +67,20 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         options=collectors,
         container=_container(pipeline, volume),
         volumes=[
-            config.volume(pipeline, name, nats_auth.COLLECTOR),
+            config.volume(pipeline, name, credentials.COLLECTOR),
             *_volumes(volume),
         ],
         security=pods.RESTRICTED_POD,
         service_account=name,
         resources=RESOURCES,
         grace_s=collectors.drain_timeout_seconds,
-        config_hash=config.hash_of(text, config.volume(pipeline, name, nats_auth.COLLECTOR)),
+        config_hash=config.hash_of(text, config.volume(pipeline, name, credentials.COLLECTOR)),
         is_spread=True,
     )
     spec: Manifest = {
         "serviceName": name,
         "replicas": collectors.replicas,
-        # Each has partitions of its own, and waits for no other.
+        # Each collector has its own partitions, and does not wait for others.
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": model.selector(pipeline, Component.COLLECTOR)},
         "updateStrategy": _update_strategy(pipeline, settings),
@@ -99,7 +99,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
 def _container(pipeline: LogPipeline, volume: Persistence) -> pods.Container:
     directory = pipeline.spec.collectors.directory
     own = {"subPathExpr": "$(POD_NAME)"} if volume.existing_claim else {}
-    # The pod's name is put in by Kubernetes; what the user wrote stays as it is.
+    # Kubernetes fills in the pod's name; a $(…) of the user's is not replaced.
     data = "$(POD_NAME)".join(map(pods.literal, data_folder(pipeline, "\0").split("\0")))
     return pods.Container(
         args=[
@@ -124,7 +124,7 @@ def _update_strategy(pipeline: LogPipeline, settings: ChildSettings) -> Manifest
     strategy = pipeline.spec.collectors.update_strategy
     if strategy.type == "OnDelete":
         return {"type": strategy.type}
-    limit = strategy.max_unavailable if settings.has_max_unavailable else None
+    limit = strategy.max_unavailable if settings.features.has_max_unavailable else None
     rolling = FROM_FIRST | given({"maxUnavailable": limit})
     return {"type": strategy.type, "rollingUpdate": rolling}
 
@@ -137,7 +137,7 @@ def _volumes(volume: Persistence) -> list[Manifest]:
     if volume.existing_claim:
         source: Manifest = {"persistentVolumeClaim": {"claimName": volume.existing_claim}}
     elif volume.host_path:
-        # One that Kubernetes made would be root's, and a collector could not write to it.
+        # A folder that Kubernetes makes belongs to root, and a collector could not write to it.
         source = {"hostPath": {"path": volume.host_path, "type": "Directory"}}
     elif volume.empty_dir is not None:
         limit = volume.empty_dir.size_limit

@@ -1,5 +1,5 @@
-"""The resource as each component reads it: with its servers and files filled in, and without what
-the component does not read, so that scaling, say, restarts nobody.
+"""The resource as each component reads it: with servers and files filled in, and without fields
+that the component does not use. So a change of such a field, as when scaling, restarts no pod.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from logpipeline.spec.components import (
     LocalShipper,
     Shippers,
 )
-from logpipeline.spec.fields import rule_of
+from logpipeline.spec.declaration import rule_of
 from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.streams import Nats, Stream
 from logpipeline.spec.table import S3, TableVolume
-from logpipeline_operator.children import credentials, model, nats_auth, nats_tls
+from logpipeline_operator.children import credentials, model, nats_tls
 from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 
 FOLDER = PurePosixPath("/etc/logpipeline")
 NATS_FOLDER = "nats"
-# Of a pod's own token, below NATS_FOLDER.
+# The pod's own token, below NATS_FOLDER.
 TOKEN_PATH = "token/token"
 FILE = "pipeline.yaml"
 TABLE = "/table"
@@ -39,14 +39,14 @@ BUCKET = "s3://"
 POD_LOGS = "/var/log/pods"
 NODE_SHIPPER = "node"
 SIDECAR_SHIPPER = "sidecar"
-# What sidecars read. Those of pods that were made before there was TLS read FILE, and have nothing
-# to trust a server by.
+# The file of sidecars. Those of pods that were made before there was TLS read FILE, and do not have
+# the server's certificate.
 SIDECAR_FILE = "sidecar.yaml"
-# Where `logpipeline inject` has a pod's containers log to, if it is not told otherwise.
+# The default of the files that `logpipeline inject` ships from a pod.
 SIDECAR_FILES = "/var/log/app/*.log"
 
 PartT = TypeVar("PartT", bound=PodOptions)
-# Where kubelet, and runtimes, keep what containers print.
+# The folders in which kubelet and runtimes keep the logs of containers.
 _CONTAINER_LOGS = ("/var/log/pods/**", "/var/log/containers/**", "/var/lib/docker/containers/**")
 
 
@@ -58,7 +58,7 @@ def servers(pipeline: LogPipeline) -> tuple[str, ...]:
 
 def nats_options(pipeline: LogPipeline, folder: Path) -> NatsOptions:
     """Return how the operator reaches the pipeline's NATS, with its credentials in *folder*."""
-    local = credentials.local_nats(pipeline, nats_auth.OPERATOR, folder)
+    local = credentials.local_nats(pipeline, credentials.OPERATOR, folder)
     files: dict[str, Any] = {
         field: Path(path)
         for field in NatsOptions.__dataclass_fields__
@@ -78,7 +78,7 @@ def for_collector(pipeline: LogPipeline) -> LogPipeline:
     spec = replace(
         _common(pipeline),
         collectors=_for_pods(pipeline.spec.collectors),
-        local=Local(nats=_local_nats(pipeline, nats_auth.COLLECTOR)),
+        local=Local(nats=_local_nats(pipeline, credentials.COLLECTOR)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
@@ -95,11 +95,11 @@ def for_table(pipeline: LogPipeline) -> LogPipeline:
             enabled=True,
             path=table_path(pipeline),
             every_ns=given.interval_ns,
-            # Kept apart from how the volume is made, which restarts nobody.
+            # Only the claim: settings of a new volume do not restart the pod.
             persistence=TableVolume(existing_claim=claim) if claim else None,
             s3=S3(endpoint=given.s3.endpoint, region=given.s3.region),
         ),
-        local=Local(nats=_local_nats(pipeline, nats_auth.TABLE)),
+        local=Local(nats=_local_nats(pipeline, credentials.TABLE)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
@@ -109,15 +109,13 @@ def for_callout(pipeline: LogPipeline) -> LogPipeline:
     spec = replace(
         _common(pipeline),
         shippers=Shippers(service_account_name=pipeline.spec.shippers.service_account_name),
-        local=Local(nats=_local_nats(pipeline, nats_auth.CALLOUT)),
+        local=Local(nats=_local_nats(pipeline, credentials.CALLOUT)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
 
 def table_path(pipeline: LogPipeline) -> str:
-    """Return where the table lies, as the table's pods see it. What is said of one machine's
-    folders has no meaning in a pod.
-    """
+    """Return the path of the table in its pods. A relative path is for local mode, so not used."""
     path = pipeline.spec.table.path or ""
     return path if path.startswith(("/", BUCKET)) else TABLE
 
@@ -127,7 +125,7 @@ def for_shipper(pipeline: LogPipeline, *, has_token: bool = False) -> LogPipelin
     if it *has_token*.
     """
     shippers = pipeline.spec.shippers
-    nats = _local_nats(pipeline, nats_auth.SHIPPER)
+    nats = _local_nats(pipeline, credentials.SHIPPER)
     if has_token:
         token = str(FOLDER / NATS_FOLDER / TOKEN_PATH)
         nats = LocalNats(token_file=token, ca_file=nats.ca_file)
@@ -143,18 +141,18 @@ def for_shipper(pipeline: LogPipeline, *, has_token: bool = False) -> LogPipelin
 
 
 def for_sidecar(pipeline: LogPipeline, *, knows_tls: bool = True) -> LogPipeline:
-    """Return *pipeline* as a shipper in somebody's pod reads it; one that was put there before
-    there was TLS does not *know* it.
+    """Return *pipeline* as a sidecar reads it; one that was added before there was TLS does not
+    have the server's certificate: *knows_tls* is false.
     """
     files = (FilePatterns(include=(SIDECAR_FILES,)),)
-    nats = _local_nats(pipeline, nats_auth.SHIPPER)
+    nats = _local_nats(pipeline, credentials.SHIPPER)
     if nats_tls.is_on(pipeline) and not knows_tls:
         nats = replace(nats, ca_file=None)
     return _for_shipper(pipeline, nats, LocalShipper(name=SIDECAR_SHIPPER, files=files))
 
 
 def render(pipeline: LogPipeline) -> str:
-    """Return the resource as YAML: equal ones as equal texts."""
+    """Return the resource as YAML: equal resources as equal texts."""
     return yaml.safe_dump(dump(pipeline), sort_keys=True, allow_unicode=True, width=100)
 
 
@@ -177,15 +175,15 @@ def config_map(
 def volume(
     pipeline: LogPipeline, config_map_name: str, role: str | None, files: Sequence[str] = (FILE,)
 ) -> Manifest:
-    """Return the one volume below FOLDER: the *files* of a ConfigMap, the credentials of *role*, if
-    it has some, and what a managed server is trusted by.
+    """Return the volume below FOLDER: the *files* of a ConfigMap, the credentials of *role*, if
+    there is one, and the certificates of a managed server.
     """
     login = credentials.projections(pipeline, role, NATS_FOLDER)
     items = [{"key": file, "path": file} for file in files]
     return {
         "name": "config",
         "projected": {
-            # Its owner is root; the pod's group may read it, and nobody else.
+            # Its owner is root; only the pod's group may read it.
             "defaultMode": 0o440,
             "sources": [
                 {"configMap": {"name": config_map_name, "items": items}},
@@ -196,25 +194,23 @@ def volume(
 
 
 def hash_of(*parts: Any) -> str:
-    """Return a text that changes with what a pod reads; of Secrets that is their names."""
+    """Return a hash of the files that a pod reads; of Secrets only the names count."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def reads_all_namespaces(pipeline: LogPipeline) -> bool:
-    """Return whether shippers read the logs of other namespaces' pods. Who was not asked, reads
-    none.
-    """
+    """Return whether shippers read the logs of pods in all namespaces; by default they do not."""
     return pipeline.spec.shippers.pod_namespaces == "All"
 
 
 def selects_namespaces(pipeline: LogPipeline) -> bool:
-    """Return whether labels of namespaces say whose pods' logs shippers read."""
+    """Return whether a selector of namespaces decides whose pods' logs shippers read."""
     return pipeline.spec.shippers.pod_namespaces == "Selector"
 
 
 def _without_container_logs(pipeline: LogPipeline, files: FilePatterns) -> FilePatterns:
-    """Return *files*; a glob must not find what selecting by namespace leaves out."""
+    """Return *files*; a glob must not match logs of pods that are not selected."""
     more = () if reads_all_namespaces(pipeline) else _CONTAINER_LOGS
     return FilePatterns(include=files.include, exclude=(*files.exclude, *more), ack=files.ack)
 
@@ -249,7 +245,7 @@ def _local_nats(pipeline: LogPipeline, role: str) -> LocalNats:
 
 
 def _for_pods(part: PartT) -> PartT:
-    """Return *part* without what only the operator reads."""
+    """Return *part* without fields that only the operator reads."""
     of_pods = {field.name for field in fields(PodOptions)}
     return type(part)(
         **{

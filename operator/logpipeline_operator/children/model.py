@@ -1,5 +1,5 @@
-"""What the modules that build children have in common: settings, roles, ports, and a way to leave
-out what is not set.
+"""What all builders of children use: settings, components, ports, labels, metadata, and quantities
+in canonical form.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ NATS_PORT = 4222
 NATS_MONITOR_PORT = 8222
 NATS_CLUSTER_PORT = 6222
 TABLE_PORT = 9104
-# Fixed, so that policies can name them: where executors find their driver, and everybody blocks.
+# Fixed, so that policies can name them: the driver's port for executors, and all pods' for blocks.
 SPARK_DRIVER_PORT = 7078
 SPARK_BLOCKS_PORT = 7079
 DNS_PORT = 53
 
-# Said though it is the default: where a StatefulSet names its strategy and nothing more, Kubernetes
-# makes a pod that is gone anew in its former revision, and deletes it, for ever, while none of them
-# becomes ready.
+# It is the default, and must be written all the same: if a StatefulSet names only its strategy,
+# Kubernetes makes a missing pod in its former revision, deletes it, and repeats this for ever while
+# no pod becomes ready.
 FROM_FIRST = {"partition": 0}
 
 _QUANTITY = re.compile(r"([+-]?[0-9]*\.?[0-9]*)([A-Za-z]*|[eE][+-]?[0-9]+)")
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-# Kubernetes rounds up to nano units, and keeps less than this of a binary suffix as a number.
+# Kubernetes rounds up to nano units, and writes binary quantities below _BINARY_MIN as plain
+# numbers.
 _NANO = Decimal("1e-9")
 _BINARY_MIN = 1024
 _DIGITS_MAX = 64
@@ -45,11 +46,11 @@ _DIGITS_MAX = 64
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
-# Only on what lies in no namespace, or in one of others that shippers read.
+# Only on bindings without a namespace, or in other namespaces that shippers read.
 NAMESPACE_LABEL = f"{GROUP}/namespace"
-# Of claims of a managed server whose streams lie in an account.
+# On claims of a managed server whose streams lie in an account.
 ACCOUNTS_LABEL = f"{GROUP}/nats-accounts"
-# Of claims of a managed server that speaks TLS unless its resource says otherwise.
+# On claims of a managed server that speaks TLS unless its resource says otherwise.
 TLS_LABEL = f"{GROUP}/nats-tls"
 
 NAME = "logpipeline"
@@ -58,18 +59,18 @@ OPERATOR_COMPONENT = "operator"
 
 
 class Component(StrEnum):
-    """Who runs in a pod of a pipeline."""
+    """The program in a pod of a pipeline."""
 
     COLLECTOR = "collector"
     SHIPPER = "shipper"
     NATS = "nats"
     TABLE = "table"
-    # Made by the table's driver, and not by us.
+    # The table's driver makes these pods, not the operator.
     EXECUTOR = "executor"
 
 
 class NoImage(ValueError):
-    """Nobody said which image a component's pods run."""
+    """Neither the resource nor the operator names the image of a component."""
 
     def __init__(self, component: Component, field: str) -> None:
         self.component = component
@@ -80,8 +81,8 @@ class NoImage(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSettings:
-    """What the operator's own settings say about children, and what its cluster knows."""
+class Install:
+    """The images of pods, and the roles to bind, of one installation of the operator."""
 
     image_collector: str = ""
     image_shipper: str = ""
@@ -91,46 +92,14 @@ class ChildSettings:
     image_callout: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
-    # Lets shippers of all namespaces read labels of pods and annotations; without it they select
+    # Lets shippers of all namespaces read labels and annotations of pods; without it they select
     # by path alone.
     shipper_cluster_role: str = ""
     # The same for shippers of their own namespace, bound in it, as Kind/name.
     shipper_role: str = ""
     # Lets a driver make pods for its executors: a ClusterRole, or a Role in every namespace that
-    # the operator looks after, as Kind/name; without it accounts have to have the right already.
+    # the operator looks after, as Kind/name; without it accounts must have the right already.
     spark_role: str = ""
-    # The API of SparkApplications that the cluster has, empty where there is none.
-    spark_api: str = ""
-    has_pod_monitors: bool = False
-    # An API server before 1.35 drops the field, and we would find it changed for ever.
-    has_max_unavailable: bool = False
-    # They change with the Secrets of the managed server's users and of the table's: a server
-    # reads them at its start alone.
-    nats_users: str = ""
-    nats_table_user: str = ""
-    # Whether the managed server has accounts. One that began without does not get any: it would not
-    # find its streams, which lie where their account is.
-    nats_has_accounts: bool = False
-    # What proves the tokens of this cluster's pods, as a JSON Web Key Set; empty where these do not
-    # name their node.
-    token_keys: str = ""
-    # The namespaces whose pods shippers read where labels of namespaces say it.
-    pod_namespaces: tuple[str, ...] = ()
-    # Changes with the Secret of the callout's user.
-    nats_callout_user: str = ""
-    # Whether the managed server was made when TLS was there, so that its claims say so.
-    nats_began_with_tls: bool = False
-    # What clients trust that server by, and what its pods say of its certificate: it reads that at
-    # its start alone.
-    nats_ca: str = ""
-    nats_certificate: str = ""
-
-    @property
-    def has_callout(self) -> bool:
-        """Whether shippers log in to a managed server with the tokens of their pods. What it says
-        of nodes needs an account of theirs.
-        """
-        return bool(self.nats_has_accounts and self.image_callout and self.nats_callout_user)
 
     def image(self, component: Component) -> str:
         """Return the image of *component*, or an empty text."""
@@ -143,8 +112,61 @@ class ChildSettings:
         }[component]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """The features of the cluster that children depend on."""
+
+    # The API of SparkApplications; empty if there is none.
+    spark_api: str = ""
+    has_pod_monitors: bool = False
+    # An API server before 1.35 drops the field; each comparison would find it changed again.
+    has_max_unavailable: bool = False
+    # The keys that verify the tokens of this cluster's pods, as a JSON Web Key Set; empty if tokens
+    # do not name the pod's node, or if the operator may not read the keys.
+    token_keys: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedServer:
+    """The state of a pipeline's managed server that its children depend on."""
+
+    # Hashes of the Secrets of its users, of the table's user and of the callout's user. A server
+    # reads the Secrets only when it starts, so a new hash restarts it.
+    users: str = ""
+    table_user: str = ""
+    callout_user: str = ""
+    # The certificates that clients trust, and the mark of the server's own (`nats_tls.mark`), which
+    # it reads only when it starts.
+    ca: str = ""
+    certificate: str = ""
+    # A server that began without accounts never gets any: it would not find its streams, which lie
+    # in the folder of their account.
+    has_accounts: bool = False
+    # Whether it was made when TLS was there, so that its claims say so.
+    began_with_tls: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSettings:
+    """All that children depend on besides their resource."""
+
+    install: Install = Install()
+    features: Features = Features()
+    server: ManagedServer = ManagedServer()
+    # The namespaces whose pods shippers read, if a selector of namespaces decides it.
+    pod_namespaces: tuple[str, ...] = ()
+
+    @property
+    def has_callout(self) -> bool:
+        """Whether shippers log in to a managed server with the tokens of their pods. The callout
+        puts nodes into an account of their own, so the server must have accounts.
+        """
+        has_image = bool(self.install.image_callout)
+        return self.server.has_accounts and has_image and bool(self.server.callout_user)
+
+
 def given(fields: Mapping[str, Any]) -> Manifest:
-    """Return *fields* without those that are None or empty: what is not said is not ours."""
+    """Return *fields* without those that are None or empty, which other managers may set."""
     return {
         name: value
         for name, value in fields.items()
@@ -162,8 +184,8 @@ def without_nulls(value: Any) -> Any:
 
 
 def canonical(value: object) -> object:
-    """Return the quantity *value* in Kubernetes' canonical form; what is none is left to the API
-    server to refuse.
+    """Return the quantity *value* in Kubernetes' canonical form; another value is returned as it
+    is, and the API server refuses it.
     """
     found = _QUANTITY.fullmatch(str(value)) if len(str(value)) <= _DIGITS_MAX else None
     if found is None or isinstance(value, bool) or not any(map(str.isdigit, found[1])):
@@ -173,7 +195,7 @@ def canonical(value: object) -> object:
         return _binary(number * _BINARY[suffix])
     if suffix in _DECIMAL:
         return _decimal(number.scaleb(_DECIMAL[suffix]))
-    # Kubernetes keeps an exponent as one; nobody writes it.
+    # Kubernetes keeps an exponent as it is.
     return value
 
 
@@ -212,7 +234,7 @@ def _binary(number: Decimal) -> str:
 
 
 def selector(pipeline: LogPipeline, component: Component) -> dict[str, str]:
-    """Return the labels by which pods of *component* are found."""
+    """Return the labels that select the pods of *component*."""
     return {
         NAME_LABEL: NAME,
         INSTANCE_LABEL: pipeline.name,
@@ -246,7 +268,7 @@ def metadata(pipeline: LogPipeline, name: str, component: Component | None = Non
                 "name": pipeline.name,
                 "uid": pipeline.uid,
                 "controller": True,
-                # Else deleting the pipeline in the foreground would wait for every pod's files.
+                # Else a deletion in the foreground would wait for every pod to write its files.
                 "blockOwnerDeletion": False,
             }
         ]

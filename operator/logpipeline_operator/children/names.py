@@ -1,5 +1,5 @@
-"""What the children of a pipeline are called. The longest, with what Kubernetes appends, has to fit
-the 63 characters of a label.
+"""The names of a pipeline's children. The longest, with the suffixes of Kubernetes, must fit the 63
+characters of a label.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from logpipeline.spec import LogPipeline
 
 
 def collector(pipeline: LogPipeline) -> str:
-    """Return the name of all that belongs to collectors."""
+    """Return the name of the collectors' objects."""
     return f"{pipeline.name}-collector"
 
 
 def shipper(pipeline: LogPipeline) -> str:
-    """Return the name of all that belongs to shippers."""
+    """Return the name of the shippers' objects."""
     return f"{pipeline.name}-shipper"
 
 
 def sidecar(pipeline: LogPipeline) -> str:
-    """Return the name of what shippers in other pods read."""
+    """Return the name of the ConfigMap for sidecars."""
     return f"{pipeline.name}-sidecar"
 
 
 def nats(pipeline: LogPipeline) -> str:
-    """Return the name of all that belongs to the managed server."""
+    """Return the name of the managed server's objects."""
     return f"{pipeline.name}-nats"
 
 
@@ -43,12 +43,12 @@ def nats_tls(pipeline: LogPipeline) -> str:
 
 
 def nats_ca(pipeline: LogPipeline) -> str:
-    """Return the name of the ConfigMap with what clients of the managed server trust."""
+    """Return the name of the ConfigMap with the certificates that the server's clients trust."""
     return f"{pipeline.name}-nats-ca"
 
 
 def table(pipeline: LogPipeline) -> str:
-    """Return the name of all that belongs to the table."""
+    """Return the name of the table's objects."""
     return f"{pipeline.name}-table"
 
 
@@ -58,7 +58,7 @@ def table_auth(pipeline: LogPipeline) -> str:
 
 
 def reader(pipeline: LogPipeline) -> str:
-    """Return the name of the ServiceAccount as which people look at the managed server."""
+    """Return the name of the ServiceAccount as which people read from the managed server."""
     return f"{pipeline.name}-reader"
 
 
@@ -68,12 +68,12 @@ def callout_auth(pipeline: LogPipeline) -> str:
 
 
 def executor(pipeline: LogPipeline) -> str:
-    """Return the name of the objects that are made for the table's executors."""
+    """Return the name of the objects of the table's executors."""
     return f"{pipeline.name}-executor"
 
 
 def binding_name(namespace: str, name: str) -> str:
-    """Return the name of the shippers' bindings of *namespace*/*name* that lie elsewhere: the
-    ClusterRoleBinding, or the RoleBindings of the namespaces that they read.
+    """Return the name of the shippers' bindings of *namespace*/*name* outside of the pipeline's
+    namespace: the ClusterRoleBinding, or the RoleBindings in the namespaces that they read.
     """
     return f"logpipeline-shipper:{namespace}:{name}"

@@ -15,7 +15,7 @@ from logpipeline.authority import (
     permissions,
 )
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import names, nats_auth, nats_tls
+from logpipeline_operator.children import credentials, names, nats_tls
 from logpipeline_operator.children.model import (
     NATS_CLUSTER_PORT,
     NATS_MONITOR_PORT,
@@ -27,20 +27,20 @@ MIB = 2**20
 PAYLOAD_BYTES_MIN = MIB
 # Headers and subject travel beside a batch, and count.
 MESSAGE_OVERHEAD_BYTES = 8 * 1024
-# The file system keeps a part for itself, and a full disk stops the server: it has to refuse before
-# that.
+# The file system needs a part itself, and a full disk stops the server: it must refuse messages
+# earlier.
 STORE_PERCENT = 95
 MEMORY_STORE_BYTES = 64 * MIB
-# Where the resource keeps its streams in memory.
+# If the resource keeps its streams in memory.
 MEMORY_STREAMS_BYTES = 1024 * MIB
-# The volume of its streams, and where it lies.
+# The volume of the streams, and its folder.
 CLAIM = "data"
 STORE = "/data"
 FOLDER = "/etc/nats"
 TLS_FOLDER = f"{FOLDER}/tls"
-# The server's own default of two seconds is short where all shippers come at once.
+# The server's default of two seconds is too short when all shippers connect at once.
 TLS_TIMEOUT_S = 10
-# For an answer of the callout; all shippers of a large cluster may come at once.
+# The limit for the callout's answer; all shippers of a large cluster may connect at once.
 CALLOUT_TIMEOUT_S = 10
 
 
@@ -52,9 +52,9 @@ class Variable:
 
 
 def pages(users: str) -> str:
-    """Return the path below which the server's pages are, such as ``/healthz``. They tell anybody
-    of streams and of who is connected, and know no login: so they lie where only who sees the
-    Secret of its *users*, by its hash, or the server's pods finds them.
+    """Return the path below which the server's pages are, such as ``/healthz``. They show streams
+    and clients, and need no login. So their path has the hash of the Secret of its *users*, which
+    is known only to those who may read that Secret or the server's pods.
     """
     return f"/{users}" if users else ""
 
@@ -66,9 +66,9 @@ def render(
     has_callout: bool = False,
     users: str = "",
 ) -> str:
-    """Return the configuration; it holds no password. With *has_accounts* nodes have an account of
-    their own, and with *has_callout* who is no user is asked of the callout; for *users* see
-    `pages`.
+    """Return the configuration; it contains no password. With *has_accounts* nodes have an account
+    of their own; with *has_callout* the callout decides on clients that are not users; for *users*
+    see `pages`.
     """
     managed = pipeline.spec.nats.managed
     files = user_files(pipeline, has_callout=has_callout)
@@ -83,9 +83,9 @@ def render(
             "cluster: {",
             f"  name: {_value(names.nats(pipeline))}",
             f'  listen: "0.0.0.0:{NATS_CLUSTER_PORT}"',
-            # A stranger cannot learn the servers' addresses, and clients need only the Service.
+            # Clients need only the Service, and others should not learn the servers' addresses.
             "  no_advertise: true",
-            f'  include "{nats_auth.ROUTES_FILE}"',
+            f'  include "{credentials.ROUTES_FILE}"',
             *_routes_tls(pipeline),
             "}",
         ]
@@ -94,20 +94,20 @@ def render(
 
 def user_files(pipeline: LogPipeline, *, has_callout: bool = False) -> list[str]:
     """Return the files with passwords that stand beside the configuration."""
-    table = [nats_auth.TABLE_FILE] if pipeline.spec.table.enabled else []
-    callout = [nats_auth.CALLOUT_FILE] if has_callout else []
-    return [nats_auth.USERS_FILE, *table, *callout]
+    table = [credentials.TABLE_FILE] if pipeline.spec.table.enabled else []
+    callout = [credentials.CALLOUT_FILE] if has_callout else []
+    return [credentials.USERS_FILE, *table, *callout]
 
 
 def payload_bytes(pipeline: LogPipeline) -> int:
-    """Return the greatest message that the server has to take, in whole MiB."""
+    """Return the size of the largest message that the server must accept, in whole MiB."""
     batch = pipeline.spec.batch
     needed = max(batch.max_bytes, batch.max_line_bytes or 0) + MESSAGE_OVERHEAD_BYTES
     return max(PAYLOAD_BYTES_MIN, -(-needed // MIB) * MIB)
 
 
 def managed_storage_bytes(pipeline: LogPipeline) -> int | None:
-    """Return what a managed server's streams may take together; None where it is the user's."""
+    """Return the limit of a managed server's streams together; None for the user's own server."""
     return None if pipeline.spec.nats.servers else _file_store_bytes(pipeline)
 
 
@@ -119,7 +119,7 @@ def _clients_tls(pipeline: LogPipeline) -> list[str]:
 
 
 def _routes_tls(pipeline: LogPipeline) -> list[str]:
-    """Return how servers prove to each other who they are; none of them is let in without."""
+    """Return the TLS of routes: servers must show each other their certificates."""
     if not nats_tls.is_on(pipeline):
         return []
     both = {**_certificate(), "ca_file": f"{TLS_FOLDER}/{nats_tls.CA_FILE}", "verify": True}
@@ -159,19 +159,19 @@ def _server(pipeline: LogPipeline) -> dict[str, Any]:
 
 
 def _users(pipeline: LogPipeline, *, has_accounts: bool, has_callout: bool) -> dict[str, Any]:
-    callout = (nats_auth.CALLOUT,) if has_callout else ()
+    callout = (credentials.CALLOUT,) if has_callout else ()
     users = {
         role: {
             "user": role,
-            "password": Variable(nats_auth.variable(role)),
+            "password": Variable(credentials.variable(role)),
             "permissions": permissions(pipeline, role),
         }
-        for role in (*nats_auth.users(pipeline), *callout)
+        for role in (*credentials.users(pipeline), *callout)
     }
     names = list(users)
     if not has_accounts:
         return {"authorization": {"users": list(users.values())}}
-    nodes = [users.pop(nats_auth.SHIPPER)]
+    nodes = [users.pop(credentials.SHIPPER)]
     readers = READERS_ACCOUNT if has_callout else ""
     crossing = crossings(pipeline, readers=readers)
     return {
@@ -189,11 +189,11 @@ def _users(pipeline: LogPipeline, *, has_accounts: bool, has_callout: bool) -> d
 
 
 def _asks_callout(users: list[str]) -> dict[str, Any]:
-    """Return that who is none of *users* is asked of the callout."""
+    """Return the settings by which the callout decides on clients that are not *users*."""
     return {
         "timeout": CALLOUT_TIMEOUT_S,
         "auth_callout": {
-            "issuer": Variable(nats_auth.ISSUER),
+            "issuer": Variable(credentials.ISSUER),
             "auth_users": users,
             "account": STREAMS_ACCOUNT,
         },

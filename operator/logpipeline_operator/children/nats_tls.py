@@ -23,28 +23,29 @@ CA_KEY_FILE = "ca.key"
 CERTIFICATE_FILE = "tls.crt"
 KEY_FILE = "tls.key"
 FILES = (CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, KEY_FILE)
-# What the server's pods get of them; the authority's key stays with the operator.
+# The files that the server's pods get; only the operator reads the authority's key.
 SERVER_FILES = (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
-# With which certificate the server of a pod was started, and whom it trusts.
+# The certificate that a pod's server was started with, and the authorities that it trusts.
 MARK_ANNOTATION = f"{GROUP}/nats-tls"
 
 
 def is_on(pipeline: LogPipeline) -> bool:
-    """Return whether the managed server of *pipeline* speaks TLS. Where the resource leaves it
-    open, `decided` has to say it first.
+    """Return whether the managed server of *pipeline* speaks TLS. If the resource leaves it open,
+    call `decided` first.
     """
     nats = pipeline.spec.nats
     return not nats.servers and nats.managed.tls in (REQUIRED, OPTIONAL)
 
 
 def takes_plain(pipeline: LogPipeline) -> bool:
-    """Return whether that server also lets clients in that speak plain text."""
+    """Return whether that server also accepts clients without TLS."""
     return pipeline.spec.nats.managed.tls == OPTIONAL
 
 
 def decided(pipeline: LogPipeline, *, began_with_tls: bool) -> LogPipeline:
-    """Return *pipeline* with what it leaves open: a server that *began_with_tls* requires it, and
-    one that is older goes on without, since sidecars of others know nothing of it yet.
+    """Return *pipeline* with TLS decided if the resource leaves it open: a server that
+    *began_with_tls* requires it. An older one goes on without, since existing sidecars do not have
+    its certificate.
     """
     nats = pipeline.spec.nats
     if nats.servers or nats.managed.tls is not None:
@@ -97,13 +98,15 @@ def ca_config_map(pipeline: LogPipeline, bundle: str) -> Manifest:
 
 
 def mark(issuer: str, trusted: tuple[str, ...], certificate: str) -> str:
-    """Return what a pod says of its server's *certificate*, by whose prints it is and trusts."""
+    """Return the mark of a server: the fingerprints of its issuer, trusted authorities and own
+    *certificate*.
+    """
     return f"{issuer}/{','.join(trusted)}/{certificate}"
 
 
-def are_apart(one: str, other: str) -> bool:
-    """Return whether servers with these marks cannot join: one speaks no TLS and the other does, or
-    one does not trust whom the other has its certificate from.
+def cannot_join(one: str, other: str) -> bool:
+    """Return whether servers with these marks cannot join: only one of them speaks TLS, or one does
+    not trust the issuer of the other's certificate.
     """
     if not one or not other:
         return one != other

@@ -1,5 +1,5 @@
-"""The pods of every component, from what the resource says about them. Collectors and servers pass
-Pod Security `restricted`; a shipper reads other pods' logs, and is the documented exception.
+"""The pods of every component, with the resource's settings. They pass Pod Security `restricted`,
+except shippers: they read other pods' logs, which is documented.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESTRICTED_POD: Manifest = {
     "runAsUser": USER,
     "runAsGroup": USER,
     "fsGroup": USER,
-    # A volume of a million files is not gone through at each start.
+    # Else each start would go through all files of a volume, which may be a million.
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
@@ -40,7 +40,7 @@ RESTRICTED_CONTAINER: Manifest = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-# Logs of other pods are root's, and readable for nobody else; to read them is all that it may.
+# Only root can read the logs of other pods; this is the only additional right.
 SHIPPER_POD: Manifest = {
     "runAsNonRoot": False,
     "runAsUser": 0,
@@ -55,7 +55,7 @@ SHIPPER_CONTAINER: Manifest = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What is special about the one container of a component's pods."""
+    """The settings of the container that differ between components."""
 
     args: Sequence[str]
     env: Sequence[Manifest]
@@ -64,16 +64,16 @@ class Container:
     probes: Manifest
     security: Manifest
     command: Sequence[str] = ()
-    # Whether the end of its log is kept, where the pod's status shows why it ended.
+    # Whether Kubernetes copies the end of its log into the pod's status when it fails.
     tells_last_words: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """What is special about the pods of one component."""
+    """The settings of pods that differ between components."""
 
     component: Component
-    # Where the resource says it, for messages.
+    # The resource's field for the image, for messages.
     field: str
     options: PodOptions
     container: Container
@@ -84,7 +84,7 @@ class Pods:
     grace_s: int
     config_hash: str
     has_token: bool = False
-    # Pods of one component on different nodes, where that is possible.
+    # Prefer different nodes for the pods of the component.
     is_spread: bool = False
 
 
@@ -106,10 +106,11 @@ def template(pipeline: LogPipeline, pods: Pods, settings: ChildSettings) -> Mani
         "spec": {
             "serviceAccountName": options.service_account_name or pods.service_account,
             "automountServiceAccountToken": pods.has_token,
-            # A Service called logpipeline would give our programs settings that nobody made.
+            # Else a Service called logpipeline would set variables that look like settings.
             "enableServiceLinks": False,
-            # Process 1 of a namespace gets no signal that it does not ask for: one that is told to
-            # end while it starts would be waited for until it is killed, minutes later.
+            # The first process of a namespace gets only signals that it handles. Without this, a
+            # program that is stopped during its start would run on until it is killed, minutes
+            # later.
             "shareProcessNamespace": True,
             "securityContext": pods.security,
             "terminationGracePeriodSeconds": _grace_s(pods),
@@ -135,7 +136,7 @@ def from_field(name: str, path: str) -> Manifest:
 
 
 def literal(text: str) -> str:
-    """Return *text* for an argument: a `$(NAME)` in it stays what it is."""
+    """Return *text* as an argument: a `$(NAME)` in it is not replaced."""
     return text.replace("$(", "$$(")
 
 
@@ -152,31 +153,21 @@ def http_probe(path: str, port: str, *, period_s: int, failures: int) -> Manifes
 def component_probes() -> Manifest:
     """Return the probes of our own components, which serve them on the port `http`."""
     return {
-        # Positions of thousands of files are read before the page is there.
+        # Positions of thousands of files are read before the page is served.
         "startupProbe": http_probe("/healthz", "http", period_s=2, failures=150),
         "livenessProbe": http_probe("/healthz", "http", period_s=10, failures=6),
         "readinessProbe": http_probe("/readyz", "http", period_s=5, failures=2),
     }
 
 
-def service_account(pipeline: LogPipeline, component: Component, name: str) -> Manifest:
-    """Return the ServiceAccount *name*; whose pods need its token say so themselves."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": model.metadata(pipeline, name, component),
-        "automountServiceAccountToken": False,
-    }
-
-
 def _container(pods: Pods, settings: ChildSettings) -> Manifest:
     container, options = pods.container, pods.options
-    image = options.image or settings.image(pods.component)
+    image = options.image or settings.install.image(pods.component)
     if not image:
         raise NoImage(pods.component, pods.field)
     resources = pods.resources if options.resources is None else options.resources
     ours = {entry["name"] for entry in container.env}
-    # Later ones may use earlier ones in their values, so the order is the user's.
+    # Values may use earlier variables, so the order of the user stays.
     env = [*container.env, *_last_of_each_name(options.env, ours)]
     return {
         "name": pods.component.value,
@@ -191,7 +182,7 @@ def _container(pods: Pods, settings: ChildSettings) -> Manifest:
                 "terminationMessagePolicy": LAST_WORDS if container.tells_last_words else None,
                 "command": list(container.command),
                 "env": env,
-                "imagePullPolicy": options.image_pull_policy or settings.image_pull_policy,
+                "imagePullPolicy": options.image_pull_policy or settings.install.image_pull_policy,
                 "resources": canonical_resources(without_nulls(resources)),
             }
         ),
@@ -199,8 +190,8 @@ def _container(pods: Pods, settings: ChildSettings) -> Manifest:
 
 
 def _last_of_each_name(env: Sequence[Manifest], taken: set[str]) -> list[Manifest]:
-    """Return *env* without what is *taken*; of two entries of one name the last, since the API
-    server takes none with both.
+    """Return *env* without the names *taken*; of two entries with one name only the last, since the
+    API server refuses both.
     """
     found: dict[object, Manifest] = {}
     for entry in env:
@@ -215,8 +206,8 @@ def _grace_s(pods: Pods) -> int:
 
 
 def pull_secrets(settings: ChildSettings) -> list[Manifest]:
-    """Return the Secrets that the operator's own images are pulled with."""
-    return [{"name": name} for name in settings.image_pull_secrets]
+    """Return the Secrets for pulling the operator's own images."""
+    return [{"name": name} for name in settings.install.image_pull_secrets]
 
 
 def _pull_secrets(options: PodOptions, settings: ChildSettings) -> list[Manifest]:
@@ -232,7 +223,7 @@ def _spread(pipeline: LogPipeline, pods: Pods) -> list[Manifest]:
         {
             "maxSkew": 1,
             "topologyKey": HOSTNAME_TOPOLOGY,
-            # One node is better than none.
+            # Several pods on one node are better than missing pods.
             "whenUnsatisfiable": "ScheduleAnyway",
             "labelSelector": {"matchLabels": model.selector(pipeline, pods.component)},
         }

@@ -1,6 +1,4 @@
-"""Who may talk to whom: each component is reached by those that need it, and reaches what it
-needs.
-"""
+"""The NetworkPolicies: each component may connect only to what it needs."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from urllib.parse import urlsplit
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import COMPONENT_LABEL
-from logpipeline_operator.children import executors, model, names, table
+from logpipeline_operator.children import model, names, table
 from logpipeline_operator.children.model import (
     CALLOUT_PORT,
     COLLECTOR_PORT,
@@ -27,16 +25,16 @@ from logpipeline_operator.children.model import (
 )
 from logpipeline_operator.children.shippers import asks_kubernetes
 
-# Where the API server listens, behind its Service and without.
+# The ports of the API server, behind its Service and without.
 API_PORTS = (443, 6443)
 _SCHEME_PORTS = {"ws": 80, "wss": 443}
 _WEB_PORTS = {"http": 80, "https": 443}
-# Where a cloud tells a pod its keys.
+# The metadata service of a cloud, from which a pod gets its keys.
 _IDENTITY_PORT = 80
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return the NetworkPolicies, if they are wanted."""
+    """Return the NetworkPolicies, if they are enabled."""
     if not pipeline.spec.network_policy.enabled:
         return []
     shippers, collector = pipeline.spec.shippers, Component.COLLECTOR
@@ -68,10 +66,10 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
 
 
 def _table(pipeline: LogPipeline) -> list[Manifest]:
-    """Return the policies of the table's job and of its executors, which find each other."""
+    """Return the policies of the table's job and of its executors."""
     outside = [*_to_nats(pipeline), *_to_tables(pipeline)]
     ingress, egress = [_from_anywhere(TABLE_PORT)], list(outside)
-    if not executors.has_executors(pipeline):
+    if not table.has_executors(pipeline):
         name = names.table(pipeline)
         return [_policy(pipeline, Component.TABLE, name, ingress=ingress, egress=egress)]
     driver, workers = (
@@ -103,7 +101,7 @@ def _table(pipeline: LogPipeline) -> list[Manifest]:
 
 
 def _to_tables(pipeline: LogPipeline) -> list[Manifest]:
-    """Return the rule for the bucket and for the catalog, of which a policy knows the ports."""
+    """Return the rule for the ports of the bucket and of the catalog."""
     asked = pipeline.spec.table
     found: set[int] = set()
     if table.is_in_bucket(pipeline):
@@ -118,7 +116,7 @@ def _to_tables(pipeline: LogPipeline) -> list[Manifest]:
 def _nats(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     own = {"podSelector": {"matchLabels": model.selector(pipeline, Component.NATS)}}
     metrics = [_from_anywhere(CALLOUT_PORT)] if settings.has_callout else []
-    # Collectors and shippers, and any pod with a shipper as its sidecar; credentials do the rest.
+    # Collectors, shippers, and any pod with a sidecar; the server checks credentials.
     clients: Manifest = {"podSelector": {}}
     operator = {
         "namespaceSelector": {},
@@ -148,7 +146,7 @@ def _to_nats(pipeline: LogPipeline) -> list[Manifest]:
     if not servers:
         own = {"podSelector": {"matchLabels": model.selector(pipeline, Component.NATS)}}
         return [{"to": [own], "ports": _ports(NATS_PORT)}, _TO_DNS]
-    # A policy knows no names of hosts: the port is all that can be said.
+    # A policy cannot name hosts, only ports.
     return [{"ports": _ports(*sorted({_port(url) for url in servers}))}, _TO_DNS]
 
 
@@ -164,12 +162,12 @@ def _chosen_port(url: str) -> int | None:
     try:
         return urlsplit(url).port
     except ValueError:
-        # A client will refuse it, and say so.
+        # The client refuses such a URL with a message.
         return None
 
 
 def _from_anywhere(port: int) -> Manifest:
-    """Return the rule for who scrapes metrics, wherever that runs in the cluster."""
+    """Return the rule for scraping metrics, from any namespace of the cluster."""
     return {"from": [{"namespaceSelector": {}}], "ports": _ports(port)}
 
 

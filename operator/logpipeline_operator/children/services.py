@@ -1,4 +1,6 @@
-"""What stands around pods: Services, claims, disruption budgets, monitors."""
+"""The objects around pods: Services, accounts and their bindings, claims, disruption budgets and
+monitors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import model
 from logpipeline_operator.children.model import Component, Manifest, quantity
 
-# The others serve metrics of their own kind, or none.
+# Other components serve no metrics that this monitor can scrape.
 MONITORED = (Component.TABLE, Component.COLLECTOR, Component.SHIPPER, Component.NATS)
 
 
@@ -23,8 +25,8 @@ def service(
     *,
     is_headless: bool,
 ) -> Manifest:
-    """Return the Service *name* of *component*'s pods. A headless one is for finding each of them,
-    ready or not; another leads to those that are ready.
+    """Return the Service *name* of *component*'s pods. A headless one gives each pod a name, ready
+    or not; another one leads to ready pods.
     """
     spec: Manifest = {
         "type": "ClusterIP",
@@ -44,6 +46,36 @@ def service(
     }
 
 
+def service_account(pipeline: LogPipeline, component: Component, name: str) -> Manifest:
+    """Return the ServiceAccount *name*. Pods that need its token mount it by their own setting."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": model.metadata(pipeline, name, component),
+        "automountServiceAccountToken": False,
+    }
+
+
+def role_binding(
+    pipeline: LogPipeline, kind: str, role: str, account: str, metadata: Manifest
+) -> Manifest:
+    """Return the binding of *account* in the pipeline's namespace to *role*, which is a Kind/name,
+    or the name of a ClusterRole; *kind* is that of the binding.
+    """
+    role_kind, _, role_name = role.rpartition("/")
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": role_kind or "ClusterRole",
+            "name": role_name,
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": pipeline.namespace}],
+    }
+
+
 def disruption_budget(
     pipeline: LogPipeline,
     component: Component,
@@ -52,7 +84,7 @@ def disruption_budget(
     max_unavailable: int | str | None = None,
     unhealthy_policy: str = "AlwaysAllow",
 ) -> Manifest:
-    """Return the budget *name*: so many pods may be taken away at once, one by default."""
+    """Return the budget *name*: how many pods may be evicted at once, one by default."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -60,14 +92,14 @@ def disruption_budget(
         "spec": {
             "maxUnavailable": 1 if max_unavailable is None else max_unavailable,
             "selector": {"matchLabels": model.selector(pipeline, component)},
-            # A pod that is broken anyway must not keep a node from being drained.
+            # A broken pod must not keep a node from being drained.
             "unhealthyPodEvictionPolicy": unhealthy_policy,
         },
     }
 
 
 def pod_monitor(pipeline: LogPipeline) -> Manifest:
-    """Return what has Prometheus' operator scrape our own components."""
+    """Return the PodMonitor, by which Prometheus' operator scrapes the components."""
     found = model.selector(pipeline, Component.COLLECTOR)
     del found[COMPONENT_LABEL]
     return {
@@ -97,7 +129,7 @@ def own_claims(
     name: str,
     volume: Persistence | TableVolume,
 ) -> Manifest:
-    """Return what a StatefulSet says so that each of its pods gets a claim of its own."""
+    """Return the fields of a StatefulSet that give each pod a claim of its own."""
     template = claim_template(
         pipeline,
         component,
@@ -127,7 +159,7 @@ def claim_template(
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": quantity(size_bytes)}},
     }
-    # An empty one is a choice too: a volume that somebody made by hand.
+    # An empty class is a choice, too: a volume that was made by hand.
     if storage_class is not None:
         spec["storageClassName"] = storage_class
     return {

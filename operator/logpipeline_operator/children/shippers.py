@@ -1,4 +1,4 @@
-"""The shippers: one on each node, with eyes for logs and a hand for its own positions only."""
+"""The shippers: one on each node. It reads logs, and writes only its own positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import PurePosixPath
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import PIPELINE_LABEL
-from logpipeline_operator.children import callout, config, model, names, nats_auth, pods, services
+from logpipeline_operator.children import (
+    config,
+    credentials,
+    model,
+    names,
+    nats_server,
+    pods,
+    services,
+)
 from logpipeline_operator.children.config import POD_LOGS
 from logpipeline_operator.children.model import (
     SHIPPER_PORT,
@@ -22,9 +30,9 @@ _WILD = re.compile(r"[*?\[]")
 DATA = "/var/lib/logpipeline"
 NAMESPACES_FILE = "namespaces.json"
 RESOURCES: Manifest = {"requests": {"cpu": "50m", "memory": "96Mi"}}
-# To send what is in flight; files stay, and are read on by the next shipper.
+# Enough to send the batches in flight; the next shipper continues with the files.
 GRACE_S = 30
-# A node that keeps ordinary pods away has logs as well.
+# A node with taints has logs, too.
 TOLERATE_ALL: Manifest = {"operator": "Exists"}
 
 
@@ -38,7 +46,7 @@ def host_folders(pipeline: LogPipeline) -> list[str]:
 
 
 def base_of(glob: str) -> str:
-    """Return the folder above the first part of *glob* that has a wildcard, or above its file."""
+    """Return the folder before the first part of *glob* with a wildcard, or of its file."""
     parts = PurePosixPath(glob).parts
     literal = next(
         (number for number, part in enumerate(parts) if _WILD.search(part)), len(parts) - 1
@@ -47,7 +55,7 @@ def base_of(glob: str) -> str:
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return all that shippers need: those of nodes, and those that people put into their pods.
+    """Return the children of shippers on nodes, and the ConfigMap of sidecars.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -68,20 +76,20 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         _daemon_set(pipeline, settings, text),
     ]
     if shippers.service_account_name is None:
-        children.append(pods.service_account(pipeline, component, name))
-    # Of namespaces that labels select, each has a binding of its own: see `binding_in`.
+        children.append(services.service_account(pipeline, component, name))
+    # If a selector of namespaces is used, each namespace gets a binding: see `binding_in`.
     if asks_kubernetes(pipeline, settings) and not config.selects_namespaces(pipeline):
         children.append(_binding(pipeline, settings))
     return children
 
 
 def binding_in(namespace: str, pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
-    """Return what lets this pipeline's shippers read the pods of *namespace*, and lies there."""
-    metadata = _lies_nowhere(pipeline)
-    # Else a pipeline of this name in that namespace would take it for its own child.
+    """Return the binding in *namespace* that lets this pipeline's shippers read its pods."""
+    metadata = _cluster_metadata(pipeline)
+    # Else a pipeline of the same name in that namespace would take it for its own child.
     del metadata["labels"][PIPELINE_LABEL]
     return _bound(
-        pipeline, "RoleBinding", settings.shipper_role, metadata | {"namespace": namespace}
+        pipeline, "RoleBinding", settings.install.shipper_role, metadata | {"namespace": namespace}
     )
 
 
@@ -90,19 +98,19 @@ def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
     shippers = pipeline.spec.shippers
     is_on_nodes = shippers.enabled and shippers.mode == "daemonset"
     is_all = config.reads_all_namespaces(pipeline)
-    role = settings.shipper_cluster_role if is_all else settings.shipper_role
+    role = settings.install.shipper_cluster_role if is_all else settings.install.shipper_role
     return is_on_nodes and shippers.container_logs and bool(role)
 
 
 def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
     shippers, name = pipeline.spec.shippers, names.shipper(pipeline)
-    # Which namespaces are read is read again when it changes, and restarts nobody.
+    # The shipper reads a changed list of namespaces again, without a restart.
     files = (config.FILE, *_namespaces(pipeline, settings))
-    role = None if settings.has_callout else nats_auth.SHIPPER
+    role = None if settings.has_callout else credentials.SHIPPER
     mounted = config.volume(pipeline, name, role, files)
     if settings.has_callout:
-        # Not the password of all shippers: what a node has says which node it is.
-        token = callout.token_source(pipeline, config.NATS_FOLDER)
+        # Instead of a password that all shippers share, a node has a token with its own name.
+        token = nats_server.token_source(pipeline, config.NATS_FOLDER)
         mounted["projected"]["sources"].append(token)
     folders = host_folders(pipeline)
     plan = pods.Pods(
@@ -180,7 +188,7 @@ def _container(
                     "name": _volume_name(number),
                     "mountPath": folder,
                     "readOnly": True,
-                    # What the node mounts below later on is seen as well.
+                    # So that later mounts of the node below it are visible, too.
                     "mountPropagation": "HostToContainer",
                 }
                 for number, folder in enumerate(folders)
@@ -196,48 +204,31 @@ def _volume_name(number: int) -> str:
 
 
 def _binding(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
-    """Return what lets this pipeline's shippers read pods: of their own namespace, or of all, with
-    the namespaces. The latter lies in no namespace, so that no owner removes it: the operator does,
-    before the pipeline goes.
+    """Return the binding that lets this pipeline's shippers read pods: of their own namespace, or
+    of all, with the namespaces. The latter has no namespace, so that no owner removes it: the
+    operator does, before the pipeline goes.
     """
     if config.reads_all_namespaces(pipeline):
-        role, metadata = settings.shipper_cluster_role, _lies_nowhere(pipeline)
+        role, metadata = settings.install.shipper_cluster_role, _cluster_metadata(pipeline)
         return _bound(pipeline, "ClusterRoleBinding", role, metadata)
-    metadata = _lies_in_namespace(pipeline)
-    return _bound(pipeline, "RoleBinding", settings.shipper_role, metadata)
+    metadata = model.metadata(pipeline, names.shipper(pipeline), Component.SHIPPER)
+    return _bound(pipeline, "RoleBinding", settings.install.shipper_role, metadata)
 
 
-def _bound(pipeline: LogPipeline, kind: str, of: str, metadata: Manifest) -> Manifest:
-    """Return the binding of the shippers to the role *of*, as Kind/name, a ClusterRole where it is
-    a name alone.
-    """
+def _bound(pipeline: LogPipeline, kind: str, role: str, metadata: Manifest) -> Manifest:
     account = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
-    role_kind, _, role = of.rpartition("/")
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": role_kind or "ClusterRole",
-            "name": role,
-        },
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": pipeline.namespace}],
-    }
+    return services.role_binding(pipeline, kind, role, account, metadata)
 
 
 def _namespaces(pipeline: LogPipeline, settings: ChildSettings) -> dict[str, str]:
-    """Return the file with the namespaces whose pods are read, where labels say it."""
+    """Return the file with the namespaces whose pods are read, if a selector decides it."""
     if not config.selects_namespaces(pipeline) or not pipeline.spec.shippers.container_logs:
         return {}
     return {NAMESPACES_FILE: json.dumps(list(settings.pod_namespaces))}
 
 
-def _lies_in_namespace(pipeline: LogPipeline) -> Manifest:
-    return model.metadata(pipeline, names.shipper(pipeline), Component.SHIPPER)
-
-
-def _lies_nowhere(pipeline: LogPipeline) -> Manifest:
+def _cluster_metadata(pipeline: LogPipeline) -> Manifest:
+    """Return metadata without a namespace and an owner; labels name the pipeline instead."""
     return {
         "name": names.binding_name(pipeline.namespace, pipeline.name),
         "labels": {

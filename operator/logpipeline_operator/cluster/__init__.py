@@ -1,1 +1,1 @@
-"""Kubernetes as the operator sees it: a few kinds, read and applied. Nobody else has a client."""
+"""The client of Kubernetes: a few kinds, read and applied. Only this package has one."""

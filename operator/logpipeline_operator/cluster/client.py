@@ -1,6 +1,6 @@
 """Requests to Kubernetes' API, as plain JSON objects: manifests go in, objects come out.
 
-Typed models would drop fields that they do not know, and parse what nobody reads.
+Typed models would drop fields that they do not know, and parse fields that are not used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import aiohttp
 from kubernetes.aio import config as kube_config
@@ -17,18 +18,18 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.config import ConfigException
 
-from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.model import MANAGED_BY, Manifest
 from logpipeline_operator.cluster.kinds import Kind, kind_of
 
-FIELD_MANAGER = "logpipeline-operator"
+FIELD_MANAGER = MANAGED_BY
 REQUEST_TIMEOUT_S = 30.0
 PAGE_OBJECTS = 500
-# The keys of tokens come as JSON of a type of their own.
+# The keys of tokens have a media type of their own.
 ACCEPTED = "application/json, application/jwk-set+json"
 
 
 class ClusterError(Exception):
-    """The API server refused: *status* is HTTP's, *reason* is Kubernetes' word for it."""
+    """The API server refused a request: *status* is the HTTP status, *reason* Kubernetes' word."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status = status
@@ -38,24 +39,24 @@ class ClusterError(Exception):
 
 
 class NotFound(ClusterError):
-    """The object, or its kind, is not there."""
+    """The object, or its kind, does not exist."""
 
 
 class ClusterAway(Exception):
-    """The API server did not answer; what was asked may or may not have been done."""
+    """The API server did not answer; it may or may not have done the request."""
 
 
-# What was sent a moment before may still be under way then; that a Lease outlives the fence leaves
-# it seconds to arrive.
+# A request that was sent just before the fence closed may still be on its way. The Lease lasts some
+# seconds longer than the fence, so that it arrives before another operator leads.
 @dataclass(slots=True)
 class Fence:
-    """Open up to *until*, by the monotonic *clock*: for ever, where nobody else may lead."""
+    """Lets writes pass up to *until*, by the monotonic *clock*: for ever without a Lease."""
 
     clock: Callable[[], float]
     until: float = math.inf
 
     def check(self) -> None:
-        """Return when we still lead.
+        """Return if this operator still leads.
 
         Raises:
             ClusterAway: the Lease was not renewed in time, and may be another operator's.
@@ -65,10 +66,10 @@ class Fence:
 
 
 async def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
-    """Return how to reach the cluster: the pod's service account, or a kubeconfig file.
+    """Return the access to the cluster: the pod's service account, or a kubeconfig file.
 
     Raises:
-        ClusterAway: neither is there.
+        ClusterAway: neither exists.
     """
     settings = Configuration()
     try:
@@ -80,18 +81,18 @@ async def configuration(kubeconfig: str = "", context: str = "") -> Configuratio
             kube_config.load_incluster_config(client_configuration=settings)
     except (ConfigException, OSError) as error:
         raise ClusterAway(
-            f"no cluster is known: {error}; run it in a pod, or name a file with --kubeconfig"
+            f"no cluster is known: {error}; run it in a pod, or give --kubeconfig FILE"
         ) from error
     return settings
 
 
 class Cluster:
-    """The API server; what writes passes the *fence*, where there is one."""
+    """The API server; writes pass the *fence*, if there is one."""
 
     def __init__(self, api: ApiClient, fence: Fence | None = None) -> None:
         self._api = api
-        # A header of a request does not count beside the library's own: an audit log would only
-        # tell of a generator.
+        # A header of a request would be overridden by the library's own, and an audit log would
+        # name the library's code generator.
         api.user_agent = FIELD_MANAGER
         self._fence = fence
 
@@ -104,8 +105,8 @@ class Cluster:
         return str((await self._request("GET", "/version")).get("gitVersion", ""))
 
     async def token_keys(self) -> str:
-        """Return the keys that prove the tokens of pods: a JSON Web Key Set, as equal texts where
-        they are equal.
+        """Return the keys that verify the tokens of pods, as a JSON Web Key Set; equal sets are
+        equal texts.
         """
         return json.dumps(await self._request("GET", "/openid/v1/jwks"), sort_keys=True)
 
@@ -128,7 +129,7 @@ class Cluster:
         while True:
             page = await self._request("GET", kind.path(namespace), query)
             items = page.get("items") or []
-            # A list leaves out what all its items share.
+            # A list leaves out apiVersion and kind of its items.
             found += [
                 {"apiVersion": kind.group_version, "kind": kind.name} | item for item in items
             ]
@@ -138,8 +139,8 @@ class Cluster:
             query["continue"] = metadata["continue"]
 
     async def apply(self, manifest: Manifest, *, subresource: str = "") -> Manifest:
-        """Make the object have the fields of *manifest*, taken from whoever owns them, and return
-        it.
+        """Make the object have the fields of *manifest*, even if other managers own them, and
+        return it.
         """
         kind, metadata = kind_of(manifest), manifest["metadata"]
         return await self._request(
@@ -165,7 +166,7 @@ class Cluster:
         *,
         subresource: str = "",
     ) -> Manifest:
-        """Change the fields that *change* names; a resource version in it must still be true."""
+        """Change the fields in *change*; a resource version in it must be the current one."""
         return await self._request(
             "PATCH",
             kind.path(namespace, name, subresource),
@@ -188,7 +189,7 @@ class Cluster:
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, *, uid: str, orphan: bool = False
     ) -> None:
-        """Delete the very object that *uid* names; one that is gone, or another, is left alone."""
+        """Delete the object *uid*; another object of this name is left alone."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -200,8 +201,8 @@ class Cluster:
         except NotFound:
             return
         except ClusterError as error:
-            # 409 on a precondition: the name now belongs to another object.
-            if error.status != 409:
+            # The precondition failed: the name now belongs to another object.
+            if error.status != HTTPStatus.CONFLICT:
                 raise
 
     async def _request(
@@ -258,4 +259,4 @@ def _error(status: int, body: bytes | str | None) -> ClusterError:
         reason, message = str(answer.get("reason", "")), str(answer.get("message", ""))
     except (ValueError, AttributeError):
         reason, message = "", str(body or "")[:500]
-    return (NotFound if status == 404 else ClusterError)(status, reason, message)
+    return (NotFound if status == HTTPStatus.NOT_FOUND else ClusterError)(status, reason, message)

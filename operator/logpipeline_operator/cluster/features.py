@@ -1,4 +1,4 @@
-"""What this cluster can do, as far as children depend on it; looked up once in a while, since
+"""Discovers the features of a cluster that children depend on. It does so again now and then, since
 clusters are upgraded and definitions are added while the operator runs.
 """
 
@@ -8,18 +8,18 @@ import logging
 import math
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from logpipeline.spec.api import GROUP
-from logpipeline_operator.children import application
+from logpipeline_operator.children.model import Features
 from logpipeline_operator.cluster.client import Cluster, ClusterError
-from logpipeline_operator.cluster.kinds import Kind, kind, kind_in
+from logpipeline_operator.cluster.kinds import SPARK_APIS, SPARK_APPLICATION, Kind, kind, kind_in
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 300.0
-# Older ones drop the field without a word, and it would be sent to them for ever.
+# Older API servers drop the field silently, and each comparison would send it again.
 MAX_UNAVAILABLE_SINCE = (1, 35)
 # Tokens of pods name their node.
 NODE_TOKENS_SINCE = (1, 32)
@@ -27,50 +27,50 @@ _NOTHING = f"{GROUP}/none"
 
 
 @dataclass(slots=True)
-class Features:
-    """The features of *cluster*."""
+class FeatureDiscovery:
+    """Discovers the features of *cluster*; *found* is the latest result."""
 
     cluster: Cluster
-    has_pod_monitors: bool = False
-    has_max_unavailable: bool = False
-    # The API of SparkApplications, empty where there is none.
-    spark_api: str = ""
-    # What proves the tokens of this cluster's pods, empty where these do not name their node or the
-    # operator may not know.
-    token_keys: str = ""
+    found: Features = field(default_factory=Features)
     _looked: float = -math.inf
 
     async def refresh(self, namespace: str) -> None:
-        """Look again when it is time; *namespace* is one that we may look into."""
+        """Discover again if it is time; *namespace* is one that the operator may read."""
         if time.monotonic() - self._looked < LOOK_EVERY_S:
             return
         version = parse_version(await self.cluster.version())
-        self.has_max_unavailable = version >= MAX_UNAVAILABLE_SINCE
+        token_keys = self.found.token_keys
         if version >= NODE_TOKENS_SINCE:
-            # What was known stays: an API server that cannot tell now has the same keys.
-            self.token_keys = await self._token_keys() or self.token_keys
-        self.has_pod_monitors = await self._has(kind("PodMonitor"), namespace)
-        self.spark_api = ""
-        for api in application.APIS:
-            if await self._has(kind_in(api, application.KIND), namespace):
-                self.spark_api = api
-                break
+            # The former keys stay: an API server that cannot answer now still has the same ones.
+            token_keys = await self._token_keys() or token_keys
+        self.found = Features(
+            spark_api=await self._spark_api(namespace),
+            has_pod_monitors=await self._has(kind("PodMonitor"), namespace),
+            has_max_unavailable=version >= MAX_UNAVAILABLE_SINCE,
+            token_keys=token_keys,
+        )
         self._looked = time.monotonic()
 
     def forget(self) -> None:
-        """Look again at the next refresh: something that was there is gone."""
+        """Discover again at the next refresh: something that was there is gone."""
         self._looked = -math.inf
+
+    async def _spark_api(self, namespace: str) -> str:
+        for api in SPARK_APIS:
+            if await self._has(kind_in(api, SPARK_APPLICATION), namespace):
+                return api
+        return ""
 
     async def _token_keys(self) -> str:
         try:
             return await self.cluster.token_keys()
         except ClusterError as error:
-            # Any other failure passes, and must not take a callout away that is there.
+            # Any other failure is temporary, and must not remove a callout that is there.
             if error.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
                 raise
             log.warning(
-                "the keys of pods' tokens cannot be read; where none were known, all shippers of a "
-                "managed server share one user",
+                "the keys of pods' tokens cannot be read; unless they were read before, all "
+                "shippers of a managed server share one user",
                 extra={"reason": str(error)},
             )
             return ""
@@ -79,12 +79,12 @@ class Features:
         try:
             await self.cluster.list(wanted, namespace, _NOTHING)
         except ClusterError:
-            # Not known here, or not ours to make.
+            # The kind is not installed here, or the operator has no right to it.
             return False
         return True
 
 
 def parse_version(text: str) -> tuple[int, int]:
-    """Return major and minor of ``v1.34.4``, (0, 0) where it is none."""
+    """Return major and minor of a version such as ``v1.34.4``; (0, 0) for any other text."""
     found = re.match(r"v(\d+)\.(\d+)", text)
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)

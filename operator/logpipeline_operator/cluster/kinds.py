@@ -1,5 +1,5 @@
-"""Where each kind that the operator touches lives in Kubernetes' API. A fixed table needs no
-discovery, and so no right to it.
+"""The kinds that the operator reads or writes, with their paths in Kubernetes' API. A fixed table
+needs no discovery, and so no right to it.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ _TABLE = (
     Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
     Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors"),
 )
-# Two of one name: the group tells them apart.
-_APPLICATIONS = tuple(
-    Kind(group_version, "SparkApplication", "sparkapplications")
-    for group_version in ("spark.apache.org/v1", "sparkoperator.k8s.io/v1beta2")
-)
+SPARK_APPLICATION = "SparkApplication"
+SPARK_APACHE = "spark.apache.org/v1"
+SPARK_KUBEFLOW = "sparkoperator.k8s.io/v1beta2"
+# If a cluster has both, Spark's own operator is used.
+SPARK_APIS = (SPARK_APACHE, SPARK_KUBEFLOW)
+_APPLICATIONS = tuple(Kind(api, SPARK_APPLICATION, "sparkapplications") for api in SPARK_APIS)
 _BY_NAME = {(kind.group_version, kind.name): kind for kind in (*_TABLE, *_APPLICATIONS)}
 _BY_KIND = {kind.name: kind for kind in _TABLE}
 

@@ -1,4 +1,4 @@
-"""One of several operators leads, by a Lease; the others wait and follow when it falls silent.
+"""Leader election by a Lease: one operator leads, the others wait until it stops renewing.
 
 The clients' library has an election too, which in its version 37 cannot create a Lease (it gives
 ``pretty`` a type that its own check refuses) and loses it at the first answer that does not come.
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
+from http import HTTPStatus
 from typing import Any
 
 from logpipeline_operator.children.model import Manifest
@@ -23,8 +24,8 @@ from logpipeline_operator.settings import LEASE_S
 
 log = logging.getLogger(__name__)
 
-# Shares of a Lease's duration. A leader writes nothing any more when it could not renew for so
-# long; others wait the whole of it from the last renewal that they saw, by their own clocks: so two
+# Shares of a Lease's duration. A leader stops writing when it could not renew for this long. Others
+# wait for the whole duration after the last renewal that they saw, by their own clocks. So two
 # never lead at once.
 RENEW_WITHIN_SHARE = 2 / 3
 RETRY_SHARE = 2 / 15
@@ -32,7 +33,7 @@ RELEASE_WITHIN_S = 2.0
 
 
 class Holder(Enum):
-    """Who has the Lease, as far as we know."""
+    """The holder of the Lease, as far as it is known."""
 
     WE = auto()
     OTHERS = auto()
@@ -44,7 +45,7 @@ class Lease:
     """The Lease *namespace*/*name*, wanted by *identity* for *duration_s* after each renewal;
     *clock* is monotonic, in seconds.
 
-    Its *cluster* has no fence: who may not write must still be able to ask for the Lease.
+    Its *cluster* has no fence: an operator that may not write must still be able to take the Lease.
     """
 
     cluster: Cluster
@@ -58,16 +59,16 @@ class Lease:
 
     @property
     def renew_within_s(self) -> float:
-        """How long a leader may write after a renewal."""
+        """The time for which a leader may write after a renewal."""
         return self.duration_s * RENEW_WITHIN_SHARE
 
     @property
     def retry_s(self) -> float:
-        """How long after one look at the Lease the next one follows."""
+        """The time between two requests for the Lease."""
         return self.duration_s * RETRY_SHARE
 
     async def hold(self) -> Holder:
-        """Renew the Lease or take it where it is free, and return whose it is then."""
+        """Renew the Lease, or take it if it is free, and return its holder."""
         try:
             there = await self.cluster.get(kind("Lease"), self.namespace, self.name)
             if there is None:
@@ -77,17 +78,17 @@ class Lease:
                 return Holder.OTHERS
             await self._write(there, self._spec(there["spec"]))
         except ClusterError as error:
-            # 409: somebody was faster; the next look tells who.
-            if error.status != 409:
-                log.warning("the Lease is refused", extra={"why": str(error)})
+            # A conflict: another operator was faster; the next request shows which.
+            if error.status != HTTPStatus.CONFLICT:
+                log.warning("Kubernetes refused the Lease", extra={"why": str(error)})
             return Holder.UNKNOWN
         except ClusterAway as error:
-            log.warning("the Lease cannot be asked for", extra={"why": str(error)})
+            log.warning("the Lease cannot be reached", extra={"why": str(error)})
             return Holder.UNKNOWN
         return Holder.WE
 
     async def release(self) -> None:
-        """Let the next operator lead at once, if the Lease is ours."""
+        """Give the Lease up, if this operator holds it, so that another one leads at once."""
         with contextlib.suppress(ClusterError, ClusterAway):
             there = await self.cluster.get(kind("Lease"), self.namespace, self.name)
             if there is not None and there["spec"].get("holderIdentity") == self.identity:
@@ -100,12 +101,12 @@ class Lease:
         now, seen = self.clock(), (holder, spec.get("renewTime"))
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
-        # The holder may have been started with another duration than we.
+        # The holder may use another duration.
         held_s = float(spec.get("leaseDurationSeconds") or 0)
         return now - self._seen_at > max(self.duration_s, held_s)
 
     async def _write(self, there: Manifest, spec: Manifest) -> None:
-        # Somebody who was faster changed the version, and our patch is refused.
+        # If another operator was faster, the version has changed, and this patch is refused.
         metadata = {"resourceVersion": there["metadata"]["resourceVersion"]}
         change = {"metadata": metadata, "spec": spec}
         await self.cluster.merge(kind("Lease"), self.namespace, self.name, change)
@@ -132,8 +133,8 @@ class Lease:
 
 
 async def lead(lease: Lease, fence: Fence, work: Callable[[], Awaitable[None]]) -> None:
-    """Wait for the *lease*, then do *work* while it is ours, with the *fence* open for as long as
-    it surely is; return when the work has ended, which is cancelled when the Lease is lost.
+    """Wait for the *lease*, then do *work* while this operator holds it. The *fence* is open only
+    while that is certain. The work is cancelled when the Lease is lost; return when it has ended.
     """
     fence.until = -math.inf
     while await _renewed(lease, fence, lease.renew_within_s) is not Holder.WE:  # noqa: ASYNC110 - a poll
@@ -158,7 +159,7 @@ async def lead(lease: Lease, fence: Fence, work: Callable[[], Awaitable[None]]) 
 
 
 async def _renewed(lease: Lease, fence: Fence, within_s: float) -> Holder:
-    # Counted from before we asked: others count from when they see it, which is later.
+    # Counted from before the request: others count from when they see the renewal, which is later.
     asked = lease.clock()
     holder = Holder.UNKNOWN
     with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Says how a pipeline is: facts in, status and events out. Nothing here asks or writes anything."""
+"""Makes the status and the events of a pipeline from its facts, without any request."""
 
 from logpipeline_operator.status.events import Event, events_of, news_of
 from logpipeline_operator.status.facts import (
@@ -6,6 +6,7 @@ from logpipeline_operator.status.facts import (
     Finding,
     JetStreamFacts,
     Mode,
+    News,
     Part,
     Sync,
     Workload,
@@ -19,6 +20,7 @@ __all__ = [
     "Finding",
     "JetStreamFacts",
     "Mode",
+    "News",
     "Part",
     "Reason",
     "Sync",

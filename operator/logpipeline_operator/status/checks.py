@@ -1,10 +1,12 @@
-"""Readiness checks: problems found in the facts of a look. Without any, a pipeline works."""
+"""Readiness checks: the problems in the facts of a reconciliation. Without any, the pipeline is
+ready.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logpipeline.behind import BEHIND_S
+from logpipeline.backlog import BEHIND_S
 from logpipeline.plan.apply import Outcome, Result
 from logpipeline.plan.model import Kind, Plan
 from logpipeline.spec import LogPipeline
@@ -36,35 +38,36 @@ _PROBLEMS = {
     "group-taken": Reason.GROUP_TAKEN,
 }
 
-# Collectors commit several times a second; one that did not for so long, with lines waiting, hangs.
+# Collectors commit several times a second. One that has lines to commit and has not committed for
+# this long hangs.
 COMMIT_AGE_MAX_S = 60.0
-# As many as a person reads; the rest is counted.
+# The rest is counted: a longer list is not read.
 MISTAKES_SHOWN_MAX = 5
 
 
 def of_plan(
     jetstream: JetStreamFacts, name: str, generation: int, *, is_active: bool
 ) -> Iterator[Finding]:
-    """Yield what is wrong with JetStream as the pipeline *name* wants it; where the pipeline is not
-    *active*, steps that wait are no matter here.
+    """Yield the problems of the pipeline *name* with JetStream. Unless the pipeline *is_active*,
+    waiting steps are not among them.
     """
     for problem in jetstream.plan.blocking:
         reason = _PROBLEMS.get(problem.id, Reason.STREAM_REFUSED)
-        # A problem's text says what to do.
+        # The text of the problem says what to do, so the reason's advice is left out.
         yield _finding(reason, problem.message, advice="")
     for outcome in jetstream.report.outcomes if jetstream.report else ():
         yield from _of_outcome(outcome, name, generation)
     if jetstream.report is None and is_active and not jetstream.plan.is_empty:
-        yield _finding(Reason.STREAMS_PENDING, "streams are not as wanted yet")
+        yield _finding(Reason.STREAMS_PENDING, "streams are not as the resource asks yet")
 
 
 def warnings_of(plan: Plan) -> list[str]:
-    """Return what applying does not run into, and users should know all the same."""
+    """Return the warnings of *plan*: problems that do not keep it from being applied."""
     return [problem.message for problem in plan.problems if not problem.is_blocking]
 
 
 def steps_text(plan: Plan) -> list[str]:
-    """Return the steps of *plan* in words: ``create stream LOGS_0``."""
+    """Return the steps of *plan* as texts: ``create stream LOGS_0``."""
     words = {Kind.CREATE: "create", Kind.DELETE: "delete", Kind.ADOPT_NEEDED: "take over"}
     return [f"{words.get(step.kind, 'change')} {step.asset}" for step in plan.steps]
 
@@ -75,10 +78,12 @@ def _of_outcome(outcome: Outcome, name: str, generation: int) -> Iterator[Findin
         text = outcome.detail
         yield _finding(of_refusal(text), f"{asset}: {text}", advice=None if text else "")
     elif outcome.result in (Result.UNKNOWN, Result.CHANGED_MEANWHILE, Result.NOT_TRIED):
-        # Looks again by itself; what stopped it has a finding of its own.
-        yield _finding(Reason.STREAMS_PENDING, f"{asset}: it is not as wanted yet")
+        # The next reconciliation goes on; what stopped this one has a finding of its own.
+        yield _finding(Reason.STREAMS_PENDING, f"{asset}: it is not as the resource asks yet")
     elif outcome.step.kind is Kind.ADOPT_NEEDED:
-        yield _finding(Reason.FOREIGN_STREAM, f"{asset}: {outcome.step.note or 'it is not ours'}")
+        yield _finding(
+            Reason.FOREIGN_STREAM, f"{asset}: {outcome.step.note or 'it belongs to another owner'}"
+        )
     else:
         yield from _of_held(outcome, name, generation)
 
@@ -91,7 +96,7 @@ def _of_held(outcome: Outcome, name: str, generation: int) -> Iterator[Finding]:
         text = f"{step.asset}: deleting it would lose its position"
         yield _finding(Reason.DATA_LOSS_HELD, text, advice=_permission(name, generation))
     if deleting:
-        # How much is not told here: the number changes with each line that arrives.
+        # Without the number of lines: it changes with each line that arrives.
         text = f"{step.asset}: changing {', '.join(deleting)} would delete stored lines"
         yield _finding(Reason.DATA_LOSS_HELD, text, advice=_permission(name, generation))
     if refused:
@@ -103,7 +108,7 @@ def _permission(name: str, generation: int) -> str:
     return (
         "Take the change back, or allow it: kubectl annotate --overwrite logpipeline "
         f"{name} logpipeline.dev/allow-data-loss={generation} "
-        "(kubectl logpipeline plan shows how much goes)."
+        "(kubectl logpipeline plan shows how much would be deleted)."
     )
 
 
@@ -122,19 +127,19 @@ def findings(facts: Facts) -> list[Finding]:
         found += _of_shippers(facts, facts.pipeline)
         found += _of_table(facts, facts.pipeline)
     if not found and (facts.pipeline is None or facts.jetstream is None):
-        what = "the pipeline was not looked at yet"
+        what = "the operator has not checked the pipeline yet"
         found.append(Finding(reason=Reason.NOT_SEEN, part=Part.PIPELINE, what=what))
     return grouped(found)
 
 
 def _of_spec(facts: Facts) -> Iterator[Finding]:
     if facts.has_local:
-        what = "spec.local is for `logpipeline up` on one machine; in a cluster nobody reads it"
+        what = "spec.local is for `logpipeline up` on one machine; a cluster does not use it"
         yield Finding(reason=Reason.LOCAL_IN_CLUSTER, part=Part.PIPELINE, what=what)
     if facts.mistakes is not None:
         mistakes = [str(mistake) for mistake in facts.mistakes.mistakes]
         what = listed(mistakes, shown_max=MISTAKES_SHOWN_MAX)
-        # The text goes first, as one: its colon is no name's.
+        # Findings are grouped by the name before the first colon; this one has none.
         what = f"the resource has {counted(len(mistakes), 'mistake')}: {what}"
         yield Finding(reason=Reason.INVALID_SPEC, part=Part.PIPELINE, what=what)
 
@@ -192,7 +197,7 @@ def _of_partitions(jetstream: JetStreamFacts, pipeline: LogPipeline) -> Iterator
         owners = sorted({seen[number].owner for number in stalled} - {""})
         what = (
             f"no commit for more than {COMMIT_AGE_MAX_S:.0f} s, though lines wait, in partitions "
-            f"{numbered(stalled)} (owned by {listed(owners) or 'nobody'})"
+            f"{numbered(stalled)} (owned by {listed(owners) or 'no collector'})"
         )
         yield Finding(reason=Reason.PARTITIONS_STALLED, part=Part.PIPELINE, what=what)
 
@@ -201,7 +206,7 @@ def _is_stalled(jetstream: JetStreamFacts, partition: int) -> bool:
     state = next((s for s in jetstream.partitions if s.partition == partition and s.is_there), None)
     if state is None or state.lag_messages == 0 or state.lag_s <= COMMIT_AGE_MAX_S:
         return False
-    # Whoever catches up commits all the time, though the oldest line is old.
+    # A collector that catches up commits all the time, though the oldest line is old.
     return jetstream.commit_ages_s.get(partition, state.lag_s) > COMMIT_AGE_MAX_S
 
 
@@ -234,7 +239,7 @@ def _of_shippers(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
 
 
 def _of_nodes(jetstream: JetStreamFacts) -> Iterator[Finding]:
-    """Yield what shippers say themselves."""
+    """Yield the problems that shippers report themselves."""
     part = Part.SHIPPERS
     for each in jetstream.behind:
         if each.problem:
@@ -247,7 +252,7 @@ def _of_nodes(jetstream: JetStreamFacts) -> Iterator[Finding]:
 
 
 def behind_hosts(jetstream: JetStreamFacts) -> list[str]:
-    """Return the hosts whose lines wait for long, sorted."""
+    """Return the hosts whose lines have waited too long, sorted."""
     return sorted({host for each in jetstream.behind for host in each.hosts})
 
 
@@ -268,7 +273,7 @@ def _of_table(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
         yield Finding(reason=Reason.TABLE_FAILED, part=part, what=what, advice="")
     if state.misses:
         streams = listed(state.misses)
-        what = f"the table misses lines of {streams}, which were full: they were deleted unread"
+        what = f"the table misses lines of {streams}: they were deleted when these were full"
         yield Finding(reason=Reason.TABLE_OVERTAKEN, part=part, what=what)
     elif state.held_back:
         yield _of_held_back(state.held_back, pipeline)
@@ -284,7 +289,7 @@ def _of_held_back(streams: Sequence[str], pipeline: LogPipeline) -> Finding:
     then = (
         "shippers wait when they are full"
         if skip >= 100
-        else f"above {skip} % these lines are deleted unread, and the files go on"
+        else f"above {skip} % these lines are deleted before the table reads them"
     )
     what = (
         f"the table holds trimming back: {listed(streams)} fill above {stream.trim_above} % with "
@@ -311,8 +316,8 @@ def _of_workload(
         yield Finding(reason=not_ready, part=part, what=what)
     elif workload.present > workload.wanted:
         surplus = counted(workload.present - workload.wanted, noun)
-        what = f"{surplus} more than wanted; each goes once its partitions are handed over"
+        what = f"{surplus} more than wanted; each is removed when its partitions are handed over"
         yield Finding(reason=updating, part=part, what=what, advice="")
     elif workload.updated < workload.wanted:
-        what = f"{workload.updated} of {wanted} run what is wanted now"
+        what = f"{workload.updated} of {wanted} run the current configuration and image"
         yield Finding(reason=updating, part=part, what=what)

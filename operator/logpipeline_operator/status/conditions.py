@@ -1,4 +1,4 @@
-"""The conditions of a pipeline: each is decided from the facts and from what was found wrong."""
+"""The conditions of a pipeline, decided from its facts and findings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from logpipeline_operator.status.text import bounded, clean, counted, listed, nu
 
 Truth = Literal["True", "False", "Unknown"]
 
-# Certain though JetStream could not be looked at.
+# These are certain although JetStream was not reached.
 _CERTAIN = (Reason.JETSTREAM_DISABLED, Reason.LOCAL_IN_CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Whether *type* holds, and why."""
+    """A condition of the status."""
 
     type: str
     status: Truth
@@ -36,11 +36,11 @@ class Condition:
 
 
 def conditions(facts: Facts, found: Sequence[Finding]) -> list[Condition]:
-    """Return all conditions, sorted by type; *found* is what `judging.findings` says."""
+    """Return all conditions, sorted by type; *found* are all `checks.findings`."""
     ready = _ready(found)
     all_of_them = (
         ready,
-        # What kstatus, and so Flux, reads: under way by itself, or waiting for a person.
+        # kstatus, and so Flux, reads these: in progress by itself, or waiting for a person.
         replace(ready, type="Reconciling", status=_truth(_is_passing(ready))),
         replace(ready, type="Stalled", status=_truth(_is_lasting(ready))),
         _streams(facts, found),
@@ -88,7 +88,7 @@ def _streams(facts: Facts, found: Sequence[Finding]) -> Condition:
         return _from(kind, "False", waiting) if waiting else _unseen(kind)
     count = counted(len(facts.jetstream.partitions), "stream")
     warnings = [f"Warning: {sentence(text)}" for text in warnings_of(facts.jetstream.plan)]
-    text = " ".join([f"JetStream has what the resource asks for ({count}).", *warnings])
+    text = " ".join([f"Streams and consumers are as the resource asks ({count}).", *warnings])
     return _holds(kind, Reason.STREAMS_AS_WANTED, text)
 
 
@@ -99,7 +99,7 @@ def _collectors(facts: Facts, found: Sequence[Finding]) -> Condition:
 def _shippers(facts: Facts, found: Sequence[Finding]) -> Condition:
     kind = "ShippersAvailable"
     if facts.pipeline is not None and not facts.pipeline.spec.shippers.enabled:
-        text = "None is wanted: spec.shippers.enabled is false."
+        text = "spec.shippers.enabled is false."
         return _holds(kind, Reason.SHIPPERS_DISABLED, text)
     if facts.pipeline is not None and facts.pipeline.spec.shippers.mode == "sidecar":
         return Condition(kind, "Unknown", Reason.SIDECARS, Reason.SIDECARS.value.description)
@@ -144,17 +144,18 @@ def _durable(facts: Facts, found: Sequence[Finding]) -> Condition:
         cause = _first(found, Part.PIPELINE)
         return _from(kind, "Unknown", cause) if cause else _unseen(kind)
     if facts.pipeline.spec.stream.storage == "memory":
-        return _from(kind, "False", _told(Reason.MEMORY_STORAGE))
+        return _from(kind, "False", _finding(Reason.MEMORY_STORAGE))
     if facts.sync.is_always:
         return _holds(kind, Reason.SYNC_ALWAYS)
     if facts.sync.interval:
         what = (
             f"The server syncs to disk every {facts.sync.interval}: a power cut of all servers "
-            "loses what it acknowledged since"
+            "loses the lines acknowledged since"
         )
-        return _from(kind, "False", _told(Reason.SYNC_DELAYED, what))
-    why = f"How often the server syncs to disk is not known: {facts.sync.why_unknown or 'not told'}"
-    return _from(kind, "Unknown", _told(Reason.SYNC_UNKNOWN, why))
+        return _from(kind, "False", _finding(Reason.SYNC_DELAYED, what))
+    unknown = facts.sync.why_unknown or "the cause is unknown"
+    why = f"It is not known how often the server syncs to disk: {unknown}"
+    return _from(kind, "Unknown", _finding(Reason.SYNC_UNKNOWN, why))
 
 
 def _complete(facts: Facts, found: Sequence[Finding]) -> Condition:
@@ -164,21 +165,21 @@ def _complete(facts: Facts, found: Sequence[Finding]) -> Condition:
         return _from(kind, "Unknown", cause) if cause is not None else _unseen(kind)
     lost = [state for state in facts.jetstream.partitions if state.lost_bytes]
     if gone := _gone(facts.jetstream, is_whole=False):
-        what = f"Archived lines are gone with a volume: {gone}"
-        return _from(kind, "False", _told(Reason.VOLUME_GONE, what))
+        what = f"Archived lines were lost with a volume: {gone}"
+        return _from(kind, "False", _finding(Reason.VOLUME_GONE, what))
     if not lost:
         if again := _gone(facts.jetstream, is_whole=True):
-            what = f"A volume was empty, and what it had is read again: {again}"
+            what = f"A volume was empty, and its lines are read again: {again}"
             return _holds(kind, Reason.VOLUME_REREAD, sentence(what))
         return _holds(kind, Reason.NOTHING_LOST)
     size = sum(state.lost_bytes for state in lost)
     what = f"{size} bytes are lost, in partitions {numbered([each.partition for each in lost])}"
-    return _from(kind, "False", _told(Reason.BYTES_LOST, what))
+    return _from(kind, "False", _finding(Reason.BYTES_LOST, what))
 
 
 def _gone(jetstream: JetStreamFacts, *, is_whole: bool) -> str:
-    """Return the partitions and collectors of folders that were gone: of those that the streams
-    held as a *whole*, or of the others.
+    """Return the partitions and collectors whose folders were gone: with *is_whole* those that the
+    streams still had completely, else the others.
     """
     gone = [
         (state.partition, each.member)
@@ -203,7 +204,7 @@ def _first(found: Sequence[Finding], *parts: Part) -> Finding | None:
     return first(finding for finding in found if finding.part in parts)
 
 
-def _told(reason: Reason, what: str = "") -> Finding:
+def _finding(reason: Reason, what: str = "") -> Finding:
     return Finding(reason=reason, part=Part.PIPELINE, what=what or reason.value.description)
 
 

@@ -1,4 +1,4 @@
-"""What happened, told once: each transition of a condition, and what was put right."""
+"""Events: one for each transition of a condition, and for each correction."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logpipeline_operator.status import former
+from logpipeline_operator.status import previous_status
 from logpipeline_operator.status.facts import Facts
 from logpipeline_operator.status.reasons import Reason, reason_of
 from logpipeline_operator.status.text import bounded, clean, listed, sentence
 
-# The first one speaks for others that give the same reason.
+# If several conditions have the same reason, the first one gets the event.
 _ORDER = (
     "Ready",
     "StreamsReady",
@@ -22,14 +22,14 @@ _ORDER = (
     "Complete",
     "Paused",
 )
-# As a pipeline begins, or is looked at again, these go without saying.
+# A new pipeline, or one that is reached again, gets no event with these reasons.
 _EXPECTED = tuple(
     reason.word
     for reason in (
         Reason.ACTIVE, Reason.SYNC_ALWAYS, Reason.TABLE_DISABLED, Reason.NOTHING_LOST
     )
 )  # fmt: skip
-# What users asked for themselves is no reason to warn them.
+# Users chose these themselves, so they are not warnings.
 _CHOSEN = tuple(
     reason.word
     for reason in (Reason.PAUSED, Reason.UNMANAGED, Reason.READ_ONLY, Reason.TABLE_DISABLED)
@@ -49,37 +49,40 @@ class Event:
 def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[Event]:
     """Return an event for each transition between the status *previous* and *new*."""
     events: list[Event] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     for kind in _ORDER:
-        before, after = former.condition(previous, kind), former.condition(new, kind)
+        before, after = (
+            previous_status.condition(previous, kind),
+            previous_status.condition(new, kind),
+        )
         word, status = str(after.get("reason", "")), after.get("status")
         if (before.get("status"), before.get("reason")) == (status, after.get("reason")):
-            # Its event was told when it came to be.
-            told.add(word)
+            # It did not change: its event was sent before.
+            reported.add(word)
         elif (
             status not in (None, "Unknown")
-            and word not in told
+            and word not in reported
             and (before.get("status") not in (None, "Unknown") or word not in _EXPECTED)
         ):
-            told.add(word)
+            reported.add(word)
             message = bounded(clean(str(after.get("message", ""))))
             events.append(Event(_type(kind, status, word), word, message))
     return events
 
 
 def news_of(facts: Facts) -> list[Event]:
-    """Return events for what this look put right, for certificates that it made, and for logins
-    that were refused.
-    """
-    news = []
-    if facts.refused_logins:
-        text = f"The managed server refused logins: {facts.refused_logins}"
+    """Return events for corrected drift, for renewed certificates, and for refused logins."""
+    news, found = [], facts.news
+    if found.refused_logins:
+        text = f"The managed server refused logins: {found.refused_logins}"
         news.append(_news(Reason.LOGINS_REFUSED, text, "Warning"))
-    if facts.drifted:
-        children = listed(sorted(set(facts.drifted)), shown_max=DRIFTS_SHOWN_MAX)
-        news.append(_news(Reason.DRIFT_CORRECTED, f"Put right what others changed: {children}"))
-    if facts.renewed:
-        news.append(_news(Reason.CERTIFICATE_RENEWED, f"The managed server gets {facts.renewed}"))
+    if found.drifted:
+        children = listed(sorted(set(found.drifted)), shown_max=DRIFTS_SHOWN_MAX)
+        news.append(
+            _news(Reason.DRIFT_CORRECTED, f"Corrected changes of other managers: {children}")
+        )
+    if found.renewed:
+        news.append(_news(Reason.CERTIFICATE_RENEWED, f"The managed server gets {found.renewed}"))
     return news
 
 

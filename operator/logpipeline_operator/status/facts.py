@@ -1,4 +1,4 @@
-"""What one look at a pipeline found out, as plain values: the only input of its status."""
+"""The facts of one reconciliation of a pipeline, as plain values: the only input of its status."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from logpipeline.behind import Behind
+from logpipeline.backlog import ShipperBacklog
 from logpipeline.lag import PartitionState
 from logpipeline.plan.apply import Report
 from logpipeline.plan.model import Plan
 from logpipeline.records import Assignment
 from logpipeline.spec import LogPipeline, SpecError
-from logpipeline.tables.standing import TableState
+from logpipeline.tables.state import TableState
+from logpipeline_operator.callout.refusals import Refusals
 from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.text import bounded, clean, listed, sentence
 
 
 class Part(Enum):
-    """Which part of a pipeline a finding is about."""
+    """The part of a pipeline that a finding is about."""
 
     PIPELINE = "pipeline"
     STREAMS = "streams"
@@ -45,7 +46,7 @@ _PART_BY_ENDING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong: *what* in a sentence, and *advice*, by default that of the *reason*."""
+    """A problem: a sentence *what*, and *advice*, by default that of the *reason*."""
 
     reason: Reason
     part: Part
@@ -54,20 +55,20 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """What a condition says: what is, and what to do."""
+        """The message of a condition: the problem and the advice."""
         advice = self.reason.value.do if self.advice is None else self.advice
         return bounded(clean(f"{sentence(self.what.strip())} {advice}"))
 
 
 def first(findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding that is nearest to the cause, whatever order they come in."""
+    """Return the finding that is nearest to the cause, in whatever order they are given."""
     return min(
         findings, key=lambda each: (each.reason.rank, each.part.value, each.what), default=None
     )
 
 
 def part_of(name: str) -> Part:
-    """Return which part the child *name* (``StatefulSet prod-collector``) belongs to."""
+    """Return the part that the child *name* (``StatefulSet prod-collector``) belongs to."""
     if "RoleBinding logpipeline-shipper:" in name:
         return Part.SHIPPERS
     if name.startswith("SparkApplication "):
@@ -77,9 +78,9 @@ def part_of(name: str) -> Part:
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:
-    """Return *findings* with those that say the same of many objects told as one.
+    """Return *findings*, with one for all that say the same of different objects.
 
-    What they say begins with the object's name: ``prod-collector-0: …``.
+    Their texts begin with the object's name: ``prod-collector-0: …``.
     """
     groups: dict[tuple[Reason, Part, str, str | None], list[str]] = {}
     for each in findings:
@@ -98,7 +99,7 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class Mode(Enum):
-    """Whether changes are carried out, and who said that they are not."""
+    """Whether changes are applied, and if not, which setting prevents it."""
 
     ACTIVE = Reason.ACTIVE
     PAUSED = Reason.PAUSED
@@ -108,8 +109,8 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A StatefulSet or DaemonSet: *wanted* pods, and how many there are, are ready and are of the
-    newest revision; *is_current*: its controller has seen our last change.
+    """The pods of a StatefulSet or DaemonSet: *wanted*, and how many exist, are ready and have the
+    newest revision. *is_current*: its controller has seen the operator's last change.
     """
 
     wanted: int
@@ -123,8 +124,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """How often the servers sync to disk: *interval* as nats-server writes it, empty where it is
-    not known, and then *why_unknown*.
+    """The interval at which the servers sync to disk, as nats-server writes it; if it is not known
+    it is empty, and *why_unknown* has the cause.
     """
 
     interval: str = ""
@@ -136,52 +137,74 @@ class Sync:
         return self.interval == "always"
 
 
+NOT_LOOKED_AT = Sync(why_unknown="it was not looked at yet")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JetStreamFacts:
-    """What JetStream has; *report* is None where nothing was to be changed.
+    """The state of a pipeline's JetStream after the plan was applied; *report* is None if nothing
+    may be changed.
 
-    *commit_ages_s* has, for partitions of which it is known, the seconds since the last commit.
+    *commit_ages_s* has the seconds since the last commit, for partitions that had one.
     """
 
     plan: Plan
     report: Report | None = None
     assignment: Assignment | None = None
+    # When the assignment was written, in the server's time.
+    assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
     commit_ages_s: Mapping[int, float] = field(default_factory=dict)
-    # What shippers say that are behind, or have a problem.
-    behind: tuple[Behind, ...] = ()
-    # None where there shall be no table.
+    # The answers of shippers that are behind, or have a problem.
+    behind: tuple[ShipperBacklog, ...] = ()
+    # Of each callout beside a managed server.
+    refused_logins: tuple[Refusals, ...] = ()
+    # None if the pipeline has no table.
     table: TableState | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """One look. What was not reached is None or empty.
+@dataclass(slots=True, kw_only=True)
+class News:
+    """Facts that only an event reports: the next reconciliation finds no trace of them."""
 
-    *findings* are what went wrong on the way, made by `errors` and `pods`; *pending* names what
-    would be written to Kubernetes if the *mode* allowed it.
+    # Children that others had changed, and that were corrected.
+    drifted: list[str] = field(default_factory=list)
+    # The certificates of the managed server that were made, and why.
+    renewed: str = ""
+    # Logins to the managed server that were refused since the last report of them.
+    refused_logins: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """One reconciliation. What was not reached is None or empty.
+
+    *findings* are problems met on the way, made by `errors` and `pods`; *pending* names the changes
+    to Kubernetes that wait because the *mode* does not allow them.
     """
 
     generation: int
     version: str
     name: str
-    # Who looked, as `checkedBy` has it.
+    # The operator that made the observation, as `checkedBy` names it.
     operator: str
     pipeline: LogPipeline | None = None
     mistakes: SpecError | None = None
+    # Whether the resource has spec.local, which is for one machine.
     has_local: bool = False
     mode: Mode = Mode.ACTIVE
-    findings: tuple[Finding, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
     jetstream: JetStreamFacts | None = None
     collectors: Workload | None = None
     shippers: Workload | None = None
     table: Workload | None = None
-    # Of the managed server; None where the user's own is used.
+    # Of the managed server; None if the pipeline uses the user's own server.
     nats: Workload | None = None
-    sync: Sync = Sync(why_unknown="it was not looked at yet")
-    drifted: tuple[str, ...] = ()
-    # Which certificates of the managed server were made, and why.
-    renewed: str = ""
-    # Which logins to the managed server were refused since that was last told.
-    refused_logins: str = ""
-    pending: tuple[str, ...] = ()
+    sync: Sync = NOT_LOOKED_AT
+    news: News = field(default_factory=News)
+    pending: list[str] = field(default_factory=list)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether anything but the status may be changed."""
+        return self.mode is Mode.ACTIVE

@@ -1,4 +1,4 @@
-"""Reads from the manifests of controllers, pods and claims how many work, and why others do not."""
+"""Workloads and problems, read from the manifests of controllers, pods and claims."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children.model import Component
+from logpipeline_operator.cluster.objects import condition, is_ending, is_ready, labels_of
 from logpipeline_operator.status.errors import of_pod_refusal
 from logpipeline_operator.status.facts import Finding, Part, Workload, grouped
 from logpipeline_operator.status.reasons import Reason
@@ -19,11 +20,11 @@ PARTS = {
     component.value: Part.TABLE if component is Component.EXECUTOR else Part(component.value)
     for component in Component
 }
-# How our commands begin the sentence that says why they ended.
+# The program's commands begin their last error message with this.
 OUR_WORDS = "logpipeline: "
-# Of that sentence, where somebody else wrote it.
+# The limit of that message: it may contain the text of another program.
 LAST_WORDS_BYTES_MAX = 400
-# States of Apache's operator and of Kubeflow's in which the driver does its work.
+# States of Apache's operator and of Kubeflow's in which the driver works.
 _SPARK_RUNS = {
     "DriverReady", "InitializedBelowThresholdExecutors", "RunningHealthy",
     "RunningWithBelowThresholdExecutors", "RunningWithPartialCapacity", "RUNNING",
@@ -41,16 +42,16 @@ _WAITING = {
     "CrashLoopBackOff": Reason.CRASH_LOOPING,
 }
 
-# By which Kubernetes tells whose slice it is.
+# Names the Service of an EndpointSlice.
 SERVICE_LABEL = "kubernetes.io/service-name"
 
 
 def stateful_set(manifest: Manifest | None, *, wanted: int) -> Workload | None:
-    """Return the state of a StatefulSet that shall have *wanted* pods, None where there is none."""
+    """Return the workload of a StatefulSet with *wanted* pods to be; None if there is none."""
     if manifest is None:
         return None
     status = manifest.get("status") or {}
-    # The controller leaves zeros out, and counts no updated ones while nothing is to be updated.
+    # The controller leaves zeros out, and counts no updated pods unless an update is going on.
     is_settled = status.get("updateRevision") == status.get("currentRevision")
     present = int(status.get("replicas", 0))
     return Workload(
@@ -63,13 +64,12 @@ def stateful_set(manifest: Manifest | None, *, wanted: int) -> Workload | None:
 
 
 def nodes_without(found: Iterable[Manifest]) -> tuple[str, ...]:
-    """Return the nodes whose shipper is there and not ready."""
+    """Return the nodes whose shipper exists and is not ready."""
     nodes: dict[str, bool] = {}
     for pod in found:
-        labels = pod["metadata"].get("labels") or {}
         node = _node_of(pod)
-        if labels.get(COMPONENT_LABEL) == Component.SHIPPER.value and node:
-            # While one replaces another, a node has two.
+        if labels_of(pod).get(COMPONENT_LABEL) == Component.SHIPPER.value and node:
+            # During an update a node may have two.
             nodes[node] = nodes.get(node, False) or _stays(pod)
     return tuple(sorted(node for node, is_ready in nodes.items() if not is_ready))
 
@@ -77,25 +77,21 @@ def nodes_without(found: Iterable[Manifest]) -> tuple[str, ...]:
 def without_ending(
     workload: Workload | None, found: Iterable[Manifest], component: Component
 ) -> Workload | None:
-    """Return *workload* with those pods as ready that stay so: Kubernetes counts one that is being
-    deleted among them until it has ended, which may take minutes.
+    """Return *workload* without pods that are being deleted among the ready ones. Kubernetes counts
+    them until they have ended, which may take minutes.
     """
     if workload is None:
         return None
-    ours = [
-        pod
-        for pod in found
-        if (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL) == component.value
-    ]
+    ours = [pod for pod in found if labels_of(pod).get(COMPONENT_LABEL) == component.value]
     return replace(workload, ready=min(workload.ready, sum(_stays(pod) for pod in ours)))
 
 
 def _stays(pod: Manifest) -> bool:
-    return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+    return is_ready(pod) and not is_ending(pod)
 
 
 def _node_of(pod: Manifest) -> str:
-    """Return the node that *pod* runs on, or is meant for: its DaemonSet says it by affinity."""
+    """Return the node that *pod* runs on, or is made for: its DaemonSet sets the affinity."""
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
         return str(spec["nodeName"])
@@ -108,14 +104,8 @@ def _node_of(pod: Manifest) -> str:
     return ""
 
 
-def is_ready(pod: Manifest) -> bool:
-    """Return whether *pod* says that it is ready; one that is being deleted may still say so."""
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-
-
 def daemon_set(manifest: Manifest | None, nodes: tuple[str, ...] = ()) -> Workload | None:
-    """Return the state of a DaemonSet, None where there is none; *nodes* have no ready pod."""
+    """Return the workload of a DaemonSet, None if there is none; *nodes* have no ready pod."""
     if manifest is None:
         return None
     status = manifest.get("status") or {}
@@ -130,7 +120,7 @@ def daemon_set(manifest: Manifest | None, nodes: tuple[str, ...] = ()) -> Worklo
 
 
 def spark_application(manifests: Iterable[Manifest]) -> Workload | None:
-    """Return the state of the table's SparkApplication, whichever operator runs it; None where
+    """Return the workload of the table's SparkApplication, whichever operator runs it; None if
     there is none.
     """
     found = list(manifests)
@@ -141,7 +131,7 @@ def spark_application(manifests: Iterable[Manifest]) -> Workload | None:
 
 
 def spark_problems(manifests: Iterable[Manifest]) -> list[Finding]:
-    """Return what operators for Spark say of applications that do not run."""
+    """Return the problems that operators for Spark report of applications that do not run."""
     return [
         Finding(
             reason=Reason.TABLE_NOT_READY,
@@ -171,8 +161,9 @@ def problems(
     claims: Iterable[Manifest] = (),
     refusals: Mapping[str, str] | None = None,
 ) -> tuple[Finding, ...]:
-    """Return why *pods* do not run; *claims* are their PersistentVolumeClaims, and *refusals* has
-    what the event FailedCreate says, by controller (``StatefulSet prod-collector``).
+    """Return the problems of *pods* that do not run. *claims* are their PersistentVolumeClaims;
+    *refusals* has the messages of events FailedCreate, by controller
+    (``StatefulSet prod-collector``).
     """
     unbound = {
         str(claim["metadata"]["name"]): _claim_text(claim)
@@ -193,13 +184,13 @@ def _claim_text(claim: Manifest) -> str:
     spec = claim.get("spec") or {}
     wanted = spec.get("storageClassName")
     kind = f"storage class {wanted}" if wanted else "none, and the cluster has no default class"
-    return f"its volume is not there yet; the claim asks for {kind}"
+    return f"its volume does not exist yet; the claim asks for {kind}"
 
 
 def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
     metadata = pod["metadata"]
-    part = PARTS.get((metadata.get("labels") or {}).get(COMPONENT_LABEL, ""))
-    if part is None or "deletionTimestamp" in metadata:
+    part = PARTS.get(labels_of(pod).get(COMPONENT_LABEL, ""))
+    if part is None or is_ending(pod):
         return []
     found = _of_scheduling(pod, unbound)
     if found is None:
@@ -211,17 +202,14 @@ def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
 
 
 def _of_scheduling(pod: Manifest, unbound: Mapping[str, str]) -> tuple[Reason, str] | None:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    scheduled: Mapping[str, Any] = next(
-        (each for each in conditions if each.get("type") == "PodScheduled"), {}
-    )
+    scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "False":
         return None
     for volume in (pod.get("spec") or {}).get("volumes") or []:
         text = unbound.get((volume.get("persistentVolumeClaim") or {}).get("claimName", ""))
         if text is not None:
             return Reason.CLAIM_UNBOUND, text
-    text = str(scheduled.get("message") or "no node takes it")
+    text = str(scheduled.get("message") or "no node can run it")
     lower = text.lower()
     if "persistentvolumeclaim" in lower or "persistent volumes" in lower:
         return Reason.CLAIM_UNBOUND, text
@@ -243,7 +231,7 @@ def _of_containers(pod: Manifest) -> tuple[Reason, str] | None:
         if reason is Reason.CRASH_LOOPING:
             code = ended.get("exitCode")
             text = f", last with exit code {code}" if code is not None else ""
-            return reason, f"container {name} ends again and again{text}{_last_words(ended)}"
+            return reason, f"container {name} ends after each start{text}{_last_words(ended)}"
         if reason is Reason.IMAGE_NOT_PULLED:
             image = container.get("image", "")
             return reason, f"the image {image} of container {name} cannot be pulled"
@@ -253,8 +241,8 @@ def _of_containers(pod: Manifest) -> tuple[Reason, str] | None:
 
 
 def _last_words(ended: Mapping[str, Any]) -> str:
-    """Return the sentence that one of our commands ended with. Other lines of its log have times,
-    and would be news each time.
+    """Return the last error message of one of the program's commands. Other lines of its log have
+    times, and would cause a write of the status each time.
     """
     lines = str(ended.get("message") or "").splitlines()
     said = [line.removeprefix(OUR_WORDS) for line in lines if line.startswith(OUR_WORDS)]
@@ -272,8 +260,8 @@ def _ended(container: Mapping[str, Any]) -> Mapping[str, Any]:
 def endpoint_problems(
     desired: Iterable[Manifest], slices: Sequence[Manifest], pods: Sequence[Manifest]
 ) -> list[Finding]:
-    """Return which Services of *desired* do not lead to the *pods* that they are for; one whose
-    pods are not ready is not meant, as these have findings of their own.
+    """Return the Services of *desired* that have no endpoint for their ready *pods*. Pods that are
+    not ready have findings of their own.
     """
     services = [manifest for manifest in desired if manifest["kind"] == "Service"]
     return [finding for service in services for finding in _of_service(service, slices, pods)]
@@ -286,19 +274,19 @@ def _of_service(
     ready = {
         str(pod["metadata"]["uid"]): pod
         for pod in pods
-        if is_ready(pod) and selector.items() <= (pod["metadata"].get("labels") or {}).items()
+        if is_ready(pod) and selector.items() <= labels_of(pod).items()
     }
     reached = ready.keys() & set(_reached(name, slices))
-    # Of those that end, each may be the last one; while there are others they are not missed.
+    # A pod that is being deleted counts only if it is the last one.
     missed = sorted(
         str(pod["metadata"]["name"])
         for uid, pod in ready.items()
-        if uid not in reached and "deletionTimestamp" not in pod["metadata"]
+        if uid not in reached and not is_ending(pod)
     )
     if ready and not reached:
-        what = f"Service {name} leads to no pod"
+        what = f"Service {name} has no endpoint"
     elif missed:
-        what = f"Service {name} does not lead to {listed(missed)}"
+        what = f"Service {name} has no endpoint for {listed(missed)}"
     else:
         return
     part = PARTS[selector[COMPONENT_LABEL]]
@@ -306,11 +294,11 @@ def _of_service(
 
 
 def _reached(service: str, slices: Iterable[Manifest]) -> Iterator[str]:
-    """Yield the uids of the pods that *service* leads to."""
+    """Yield the uids of the pods that *service* has endpoints for."""
     for each in slices:
-        if (each["metadata"].get("labels") or {}).get(SERVICE_LABEL) != service:
+        if labels_of(each).get(SERVICE_LABEL) != service:
             continue
         for endpoint in each.get("endpoints") or []:
-            # What is not said counts as ready.
+            # An endpoint without this condition counts as ready.
             if (endpoint.get("conditions") or {}).get("ready") is not False:
                 yield str((endpoint.get("targetRef") or {}).get("uid", ""))

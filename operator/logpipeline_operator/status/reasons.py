@@ -1,7 +1,7 @@
-"""Every reason that a status or an event of a pipeline gives: the one table of them.
+"""The table of all reasons that a status or an event of a pipeline gives.
 
-Conditions, events and the page about operations are all made from it. The order is that of causes:
-where several things are wrong, `Ready` gives the first, since the later ones often follow from it.
+Conditions, events and the page about operations are made from it. Causes stand before their
+consequences: of several problems, `Ready` names the one that stands first here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What *word* says, and what people *do* about it.
+    """The *description* of the reason *word*, and what a user should *do*.
 
-    *is_passing*: it ends by itself, so that nobody needs to be warned.
+    *is_passing*: it ends by itself, so that no warning is needed.
     """
 
     word: str
@@ -24,12 +24,12 @@ class Meaning:
 
 
 class Reason(Enum):
-    """Why a condition is as it is, the causes before their consequences."""
+    """The reason of a condition or an event, the causes before their consequences."""
 
     # The resource.
     INVALID_SPEC = Meaning(
         "InvalidSpec",
-        "The resource has mistakes, and nothing of it is carried out; what runs goes on.",
+        "The resource has mistakes, so none of it is applied. What runs already goes on.",
         "Correct the fields that the message names.",
     )
     LOCAL_IN_CLUSTER = Meaning(
@@ -40,106 +40,109 @@ class Reason(Enum):
     NOT_ALLOWED_BY_CLASS = Meaning(
         "NotAllowedByClass",
         "The resource asks for something that its LogPipelineClass does not allow. The pipeline "
-        "runs on as it was last allowed; one that never was is not touched.",
-        "Choose what the class allows, name another class in spec.className, or have an "
-        "administrator allow it in the class.",
+        "runs on as its class allowed it last; one that was never allowed is not started.",
+        "Change the field to a value that the class allows, set another class in spec.className, "
+        "or ask an administrator to allow it in the class.",
     )
     CLASS_UNUSABLE = Meaning(
         "ClassUnusable",
-        "The LogPipelineClass of the resource is not there, or has mistakes, so nothing is "
-        "allowed. The pipeline runs on as it was last allowed.",
-        "Have an administrator make or correct it (the chart makes those of its value classes), "
-        "or name another one in spec.className.",
+        "The LogPipelineClass of the resource does not exist, or has mistakes, so no change is "
+        "allowed. The pipeline runs on as its class allowed it last.",
+        "Ask an administrator to create or correct it (the chart creates those of its value "
+        "classes), or set another class in spec.className.",
     )
     NAMESPACES_UNKNOWN = Meaning(
         "NamespacesUnknown",
-        "Labels of namespaces say whose pods are read, and the operator may not see these.",
+        "A selector of namespaces decides whose pods are read, and the operator has no right to "
+        "list namespaces.",
         "Let the operator list and watch namespaces (the chart does, unless watchNamespaces is "
         "set), or choose another podNamespaces.",
     )
     IMAGE_UNKNOWN = Meaning(
         "ImageUnknown",
-        "Neither the resource nor the operator's settings say which image pods run.",
+        "Neither the resource nor the operator's settings name the image of some pods.",
         "Set the image in the spec, or LOGPIPELINE_IMAGE_* of the operator (the chart does).",
     )
 
     ENDING = Meaning(
         "Ending",
         "The resource is being deleted, and waits for its finalizers.",
-        "The operator ends it within about a minute; a finalizer of others is theirs to remove.",
+        "The operator finishes within about a minute. A finalizer of another program has to be "
+        "removed by that program.",
         is_passing=True,
     )
 
-    # Somebody said that nothing be changed, and something would have to be.
+    # A user chose that nothing be changed, and something would have to be.
     PAUSED = Meaning(
         "Paused",
-        "The pipeline is paused; what runs goes on, and nothing is changed.",
-        "Remove the annotation logpipeline.dev/paused to go on.",
+        "The pipeline is paused: what runs goes on, and nothing is changed.",
+        "To go on, remove the annotation logpipeline.dev/paused.",
     )
     UNMANAGED = Meaning(
         "Unmanaged",
-        "spec.managementState is Unmanaged; nothing is changed.",
-        "Set spec.managementState to Managed to have the operator act again.",
+        "spec.managementState is Unmanaged: nothing is changed.",
+        "To let the operator change things again, set spec.managementState to Managed.",
     )
     READ_ONLY = Meaning(
         "ReadOnly",
-        "The operator runs with --read-only; nothing is changed.",
-        "Start the operator without --read-only to have it act.",
+        "The operator runs with --read-only: nothing is changed.",
+        "To let the operator change things, start it without --read-only.",
     )
 
     # Kubernetes.
     NAMESPACE_ENDS = Meaning(
         "NamespaceEnds",
-        "The namespace is being deleted, so that nothing can be made in it.",
-        "Nothing is to be done, unless the namespace should have stayed.",
+        "The namespace is being deleted, so no object can be created in it.",
+        "Nothing, unless the namespace was deleted by mistake.",
     )
     KUBERNETES_FORBIDDEN = Meaning(
         "KubernetesForbidden",
-        "The operator has no right to something that it must do.",
-        "Give the operator's service account the right (the chart's rbac.create does), or watch "
+        "The operator lacks a right in Kubernetes that it needs.",
+        "Give the right to the operator's service account (the chart's rbac.create does), or watch "
         "fewer namespaces.",
     )
     POD_SECURITY = Meaning(
         "PodSecurity",
-        "Pod Security, or another admission, refuses our pods.",
+        "Pod Security, or another admission check, refuses the pipeline's pods.",
         "Collectors and NATS pass the level restricted. Shippers read the node's folders: label "
         "their namespace pod-security.kubernetes.io/enforce=privileged.",
     )
     QUOTA_EXCEEDED = Meaning(
         "QuotaExceeded",
-        "A ResourceQuota or LimitRange of the namespace leaves no room.",
+        "A ResourceQuota or LimitRange of the namespace is used up.",
         "Raise the quota, or set smaller resources or fewer replicas in the spec.",
     )
     KIND_MISSING = Meaning(
         "KindMissing",
-        "Kubernetes does not know a kind of object that is needed.",
+        "A kind of object that the operator needs is not installed in the cluster.",
         "Install its CustomResourceDefinition (for ours: helm upgrade, or kubectl apply "
         "--server-side -f deploy/crd.yaml).",
     )
     KUBERNETES_REFUSED = Meaning(
         "KubernetesRefused",
-        "The API server finds an object invalid that was made from the spec.",
-        "Correct the field of the spec that the message tells of, often one of a pod template.",
+        "The API server refuses an object that was made from the spec as invalid.",
+        "Correct the field of the spec that the message names, often one of the pods' fields.",
     )
     FOREIGN_CHILD = Meaning(
         "ForeignChild",
-        "An object of the name that a child should have belongs to somebody else.",
-        'Rename or delete it, or set the annotation logpipeline.dev/adopt to "true" to have it '
-        "taken over.",
+        "An object with the name of a child exists already, and belongs to another owner.",
+        "Rename or delete it, or let the operator take it over: set the annotation "
+        'logpipeline.dev/adopt to "true".',
     )
     FIELD_CONFLICT = Meaning(
         "FieldConflict",
-        "Another manager sets a field of a child again and again, or in this very moment.",
-        "Have it leave the field alone; kubectl get --show-managed-fields names managers.",
+        "Another manager sets a field of a child again and again, or at the same moment.",
+        "Configure that manager to leave the field alone; kubectl get --show-managed-fields names "
+        "the managers.",
     )
     KUBERNETES_AWAY = Meaning(
         "KubernetesAway",
-        "The API server did not answer, or was too busy.",
-        "The operator tries again; look at the API server when it lasts.",
+        "The Kubernetes API server did not answer, or was too busy.",
+        "The operator tries again. If it lasts, check the API server.",
         is_passing=True,
     )
 
-    # What is needed to talk to NATS.
+    # Secrets for NATS.
     SECRET_MISSING = Meaning(
         "SecretMissing",
         "A Secret that spec.nats names does not exist.",
@@ -147,65 +150,65 @@ class Reason(Enum):
     )
     SECRET_INCOMPLETE = Meaning(
         "SecretIncomplete",
-        "A Secret that spec.nats names lacks a key, or holds something that cannot be used.",
-        "Put the key in, or correct spec.nats.",
+        "A Secret that spec.nats names lacks a key, or has a value that cannot be used.",
+        "Add the key to the Secret, or correct spec.nats.",
     )
 
-    # Pods. Those of a managed NATS come before its silence, since they are its cause.
+    # Pods. Problems of a managed server's pods are the cause of problems with its connection.
     POD_REFUSED = Meaning(
         "PodRefused",
-        "Kubernetes does not let a controller make its pods.",
-        "Do what the message says; `kubectl describe` of the controller shows it as well.",
+        "Kubernetes refuses the pods of a controller.",
+        "Do what the message says; `kubectl describe` of the controller shows it, too.",
     )
     CLAIM_UNBOUND = Meaning(
         "ClaimUnbound",
-        "A volume is not there: no storage class, none of that name, or no room.",
+        "A volume is missing: there is no storage class, none of that name, or no free storage.",
         "Set persistence.storageClassName (or nats.managed.storageClassName) to one of `kubectl "
-        "get storageclass`, or make a PersistentVolume.",
+        "get storageclass`, or create a PersistentVolume.",
     )
     UNSCHEDULABLE = Meaning(
         "Unschedulable",
-        "No node takes a pod.",
-        "Add room or nodes, or relax resources, nodeSelector, affinity and tolerations.",
+        "No node can run a pod.",
+        "Free resources, add nodes, or relax resources, nodeSelector, affinity and tolerations.",
     )
     IMAGE_NOT_PULLED = Meaning(
         "ImageNotPulled",
         "An image cannot be pulled.",
-        "Correct the image's name, or give imagePullSecrets.",
+        "Correct the image's name, or set imagePullSecrets.",
     )
     POD_MISCONFIGURED = Meaning(
         "PodMisconfigured",
-        "A container cannot be made, for lack of a Secret, a ConfigMap, a key or a path.",
-        "Make what the message names.",
+        "A container cannot be created: a Secret, a ConfigMap, a key or a path is missing.",
+        "Create what the message names.",
     )
     OUT_OF_MEMORY = Meaning(
         "OutOfMemory",
         "A container was ended because it used more memory than its limit.",
         "Raise resources.limits.memory.",
     )
-    # Its own words, where it could still say them, tell more than that it ends.
+    # The job's own error, if it could still report it, says more than that it ended.
     TABLE_FAILED = Meaning(
         "TableFailed",
-        "The table's job ended with an error, and is started again.",
-        "Do what the message says; the job goes on where it was.",
+        "The table's job ended with an error, and is restarted.",
+        "Do what the message says; the job continues where it stopped.",
     )
     CRASH_LOOPING = Meaning(
         "CrashLooping",
-        "A container ends again and again.",
-        "Its last words tell why: kubectl logs --previous.",
+        "A container ends after each start.",
+        "Read the cause in its last log lines: kubectl logs --previous.",
     )
     NATS_NOT_READY = Meaning(
         "NatsNotReady",
         "Not all of the managed nats-servers are ready.",
-        "They take seconds to start; look at their pods when it lasts.",
+        "They take seconds to start. If it lasts, check their pods.",
         is_passing=True,
     )
 
     NO_ENDPOINTS = Meaning(
         "NoEndpoints",
-        "A Service leads to none, or not to all, of its pods, though these are ready.",
-        "Kubernetes follows its pods within seconds; look at the Service's EndpointSlices, and at "
-        "pods that do not end, when it lasts.",
+        "A Service has no endpoint for some of its pods, though these are ready.",
+        "Kubernetes updates endpoints within seconds. If it lasts, check the Service's "
+        "EndpointSlices, and pods that do not terminate.",
         is_passing=True,
     )
 
@@ -213,104 +216,105 @@ class Reason(Enum):
     NATS_UNREACHABLE = Meaning(
         "NatsUnreachable",
         "No nats-server answers.",
-        "Check spec.nats.servers, the servers, and NetworkPolicies between here and there.",
+        "Check spec.nats.servers, the servers, and the NetworkPolicies on the way.",
     )
     NATS_TLS_FAILED = Meaning(
         "NatsTlsFailed",
-        "The server's certificate is not trusted, or ours is not, or one side wants no TLS.",
+        "The server's certificate is not trusted, or the client's is not, or one side does not use "
+        "TLS.",
         "Check the CA, the certificate's names and dates in the Secret of spec.nats.tls, and "
         "spec.nats.tlsFirst.",
     )
     NATS_CREDENTIALS_REFUSED = Meaning(
         "NatsCredentialsRefused",
         "The server does not accept the credentials.",
-        "Put current ones into the Secret that spec.nats names; it is read anew by itself.",
+        "Put valid credentials into the Secret that spec.nats names; it is read again by itself.",
     )
     NATS_TOO_OLD = Meaning(
         "NatsTooOld",
-        "The nats-server is of a version with known security holes.",
+        "The nats-server has a version with known security holes.",
         "Update it.",
     )
     JETSTREAM_DISABLED = Meaning(
         "JetStreamDisabled",
-        "The server, or the account, has no JetStream.",
+        "JetStream is not enabled on the server, or not for the account.",
         "Enable it in the server's configuration, or use other credentials.",
     )
     NATS_PERMISSION_DENIED = Meaning(
         "NatsPermissionDenied",
-        "The credentials lack a permission for JetStream's API or for our subjects.",
-        "Allow it on the server, or use other credentials.",
+        "The credentials lack a permission for JetStream's API or for the pipeline's subjects.",
+        "Give the permission on the server, or use other credentials.",
     )
     NATS_SILENT = Meaning(
         "NatsSilent",
-        "The server did not answer in time: it is busy, elects a leader, or its disk is full; a "
-        "permission that is denied looks the same.",
-        "Look at the server's log and disk when it lasts.",
+        "The server did not answer in time: it is busy, elects a leader, or its disk is full. A "
+        "denied permission looks the same.",
+        "If it lasts, check the server's log and disk.",
         is_passing=True,
     )
 
     # Streams.
     ACCOUNT_LIMIT = Meaning(
         "AccountLimit",
-        "The account's or the server's limits leave no room for the streams.",
-        "Raise the limit, or ask for less: fewer partitions, a smaller spec.stream.maxBytes.",
+        "The streams exceed the limits of the account or of the server.",
+        "Raise the limit, or need less: set fewer partitions, or a smaller spec.stream.maxBytes.",
     )
     TOO_FEW_SERVERS = Meaning(
         "TooFewServers",
-        "The streams shall have more replicas than there are servers that can hold them.",
+        "The streams need more replicas than there are servers.",
         "Set spec.stream.replicas lower, or add servers.",
     )
     PAYLOAD_TOO_SMALL = Meaning(
         "PayloadTooSmall",
-        "A batch may be larger than a message that the server takes.",
+        "A batch may be larger than the largest message that the server accepts.",
         "Set spec.batch.maxBytes lower, or raise the server's max_payload.",
     )
     SUBJECTS_OVERLAP = Meaning(
         "SubjectsOverlap",
-        "A stream that is not this pipeline's already stores its subjects.",
+        "A stream that does not belong to this pipeline already stores its subjects.",
         "Choose another spec.subject, or remove that stream.",
     )
     FOREIGN_STREAM = Meaning(
         "ForeignStream",
-        "A stream or consumer of a name that is needed belongs to somebody else.",
+        "A stream or consumer with a name that this pipeline needs belongs to another owner.",
         "Choose another spec.stream.name, or set spec.stream.adopt to take it over.",
     )
     STREAM_MISSING = Meaning(
         "StreamMissing",
-        "A stream that another LogPipeline makes (spec.stream.external) is not there.",
+        "A stream that another LogPipeline creates (spec.stream.external) does not exist.",
         "Set spec.stream.name, spec.partitions and spec.nats as its owner has them, or wait for "
         "it.",
     )
     STREAM_DIFFERS = Meaning(
         "StreamDiffers",
-        "The external streams do not store what is expected of them.",
+        "The external streams have other subjects or partitions than this pipeline expects.",
         "Set spec.subject and spec.partitions as their owner has them.",
     )
     GROUP_TAKEN = Meaning(
         "GroupTaken",
-        "Another LogPipeline shares partitions out to the group of these collectors.",
-        "Choose another spec.collectors.group; where the other one is gone for good, "
+        "Another LogPipeline assigns partitions to the group of these collectors.",
+        "Choose another spec.collectors.group. If the other pipeline no longer exists, "
         "spec.stream.adopt takes its group over.",
     )
     DATA_LOSS_HELD = Meaning(
         "DataLossHeld",
-        "A change would delete stored lines, so it waits for a word of yours.",
+        "A change would delete stored lines, so it waits for your permission.",
         "Take the change back, or allow it for this generation with the annotation "
         "logpipeline.dev/allow-data-loss.",
     )
     CHANGE_IMPOSSIBLE = Meaning(
         "ChangeImpossible",
-        "JetStream cannot change this of a stream or consumer that exists.",
-        "Take the change back, or make a new pipeline.",
+        "JetStream cannot change this field of an existing stream or consumer.",
+        "Take the change back, or create a new pipeline.",
     )
     STREAM_REFUSED = Meaning(
         "StreamRefused",
-        "JetStream refused to make or change a stream or consumer.",
+        "JetStream refused to create or change a stream or consumer.",
         "Do what the message says.",
     )
     STREAMS_PENDING = Meaning(
         "StreamsPending",
-        "Streams or consumers are still being made or changed.",
+        "Streams or consumers are still being created or changed.",
         "The operator goes on by itself.",
         is_passing=True,
     )
@@ -318,57 +322,59 @@ class Reason(Enum):
     # Collectors, partitions, shippers.
     COLLECTORS_SCALED_TO_ZERO = Meaning(
         "CollectorsScaledToZero",
-        "No collector is wanted: lines are stored, and not written to files.",
+        "spec.collectors.replicas is 0: lines are stored in streams, and not written to files.",
         "Set spec.collectors.replicas to 1 or more.",
     )
     COLLECTORS_NOT_READY = Meaning(
         "CollectorsNotReady",
         "Not all collectors are ready.",
-        "They take seconds to start; look at their pods when it lasts.",
+        "They take seconds to start. If it lasts, check their pods.",
         is_passing=True,
     )
     PARTITIONS_MOVING = Meaning(
         "PartitionsMoving",
         "Some partitions have no collector yet, or are being handed over.",
-        "It ends by itself within a minute; else look at the collectors' logs.",
+        "It ends by itself within a minute. If it lasts, check the collectors' logs.",
         is_passing=True,
     )
     PARTITIONS_STALLED = Meaning(
         "PartitionsStalled",
-        "Lines of some partitions wait to be written to files, and nothing is committed.",
-        "Look at the owner's log: a full disk, a slow one, or one that failed.",
+        "Lines of some partitions wait to be written to files, and no collector commits them.",
+        "Check the log of the partition's owner for a full, slow or broken disk.",
     )
     SHIPPER_TROUBLE = Meaning(
         "ShipperTrouble",
-        "A shipper says why it cannot deliver lines, or keep its positions.",
-        "Do what the message says; the shipper goes on by itself then.",
+        "A shipper reports that it cannot deliver lines, or cannot store its positions.",
+        "Do what the message says; the shipper then goes on by itself.",
     )
     SHIPPERS_NOT_READY = Meaning(
         "ShippersNotReady",
         "Not all nodes have a shipper that is ready.",
-        "They take seconds to start; look at their pods and nodes when it lasts.",
+        "They take seconds to start. If it lasts, check their pods and nodes.",
         is_passing=True,
     )
     NODES_BEHIND = Meaning(
         "NodesBehind",
         "Lines of some nodes have waited for more than five minutes to be sent.",
-        "Look at the log of the shipper on the node, its CPU limit, and the network to NATS.",
+        "Check the log of the shipper on the node, its CPU limit, and the network to NATS.",
     )
     NO_NODES = Meaning(
         "NoNodes",
-        "No node is to have a shipper.",
+        "No node fits the settings of shippers.",
         "Check spec.shippers.nodeSelector and tolerations.",
     )
     COLLECTORS_UPDATING = Meaning(
         "CollectorsUpdating",
-        "Some collectors still run what was wanted before.",
-        "They follow one after the other; with updateStrategy OnDelete, when you delete the pods.",
+        "Some collectors still run the former configuration or image.",
+        "They are updated one after the other; with updateStrategy OnDelete, when you delete the "
+        "pods.",
         is_passing=True,
     )
     SHIPPERS_UPDATING = Meaning(
         "ShippersUpdating",
-        "Some shippers still run what was wanted before.",
-        "They follow one after the other; with updateStrategy OnDelete, when you delete the pods.",
+        "Some shippers still run the former configuration or image.",
+        "They are updated one after the other; with updateStrategy OnDelete, when you delete the "
+        "pods.",
         is_passing=True,
     )
 
@@ -376,59 +382,60 @@ class Reason(Enum):
     TABLE_FALLING_BEHIND = Meaning(
         "TableFallingBehind",
         "A stream is about to delete lines that are not in the table yet.",
-        "Let the table's job do more (spec.table.maxBytesPerBatch, resources, executors), or keep "
+        "Give the table's job more (spec.table.maxBytesPerBatch, resources, executors), or keep "
         "lines for longer (spec.stream.maxAge, maxBytes).",
     )
     TABLE_HOLDS_BACK = Meaning(
         "TableHoldsBack",
-        "Streams are not trimmed, because the table alone has not read what they hold.",
-        "Bring the table's job back, or let it do more (spec.table.maxBytesPerBatch, resources, "
-        "executors); until then, larger streams (spec.stream.maxBytes) keep more for it.",
+        "Streams are not trimmed, because only the table has not read their lines yet.",
+        "Restart the table's job, or give it more (spec.table.maxBytesPerBatch, resources, "
+        "executors); until then, larger streams (spec.stream.maxBytes) keep more lines for it.",
     )
     TABLE_OVERTAKEN = Meaning(
         "TableOvertaken",
-        "The table misses lines: streams were filling up, and files went on without it.",
-        "Bring the table's job back: it goes on behind them. The files have these lines. "
-        "status.table.missed says about how many messages they came in.",
+        "The table misses lines: streams filled up, and their lines were deleted before the table "
+        "read them.",
+        "Restart the table's job: it continues behind the missed lines. The files have them. "
+        "status.table.missed says about how many messages they are.",
     )
     SPARK_OPERATOR_MISSING = Meaning(
         "SparkOperatorMissing",
-        "The table's job shall be a SparkApplication, and no operator for Spark is there.",
+        "spec.table.runner is sparkApplication, and no operator for Spark is installed.",
         "Install one (Apache's or Kubeflow's; it is found within five minutes), or set "
         "spec.table.runner to native or embedded.",
     )
     TABLE_NOT_READY = Meaning(
         "TableNotReady",
         "The table's pod is not ready.",
-        "Java and Spark take some ten seconds to start; look at the pod when it lasts.",
+        "Java and Spark take about ten seconds to start. If it lasts, check the pod.",
         is_passing=True,
     )
 
-    # How lasting what is acknowledged is.
+    # Durability of acknowledged lines.
     SYNC_DELAYED = Meaning(
         "SyncDelayed",
-        "The server syncs to disk from time to time: a power cut loses acknowledged lines.",
+        "The server syncs to disk at intervals: a power cut loses acknowledged lines.",
         "Set sync_interval: always (spec.nats.managed.syncInterval for the managed server). "
-        "Shippers send again what the server lost while the files are there.",
+        "Shippers resend what the server lost, as long as the files exist.",
     )
     MEMORY_STORAGE = Meaning(
         "MemoryStorage",
-        "The streams are kept in memory: when the servers restart, lines are lost.",
-        "Make the pipeline anew with spec.stream.storage: file.",
+        "The streams are kept in memory: a restart of the servers loses lines.",
+        "Create the pipeline again with spec.stream.storage: file.",
     )
     SYNC_UNKNOWN = Meaning(
         "SyncUnknown",
-        "How often the server syncs to disk shows only in its monitoring.",
+        "It is not known how often the server syncs to disk: only its monitoring shows it.",
         "Set spec.nats.monitoringUrl.",
     )
 
-    # What is lost.
+    # Losses.
     VOLUME_GONE = Meaning(
         "VolumeGone",
-        "A collector's volume was empty or another one, and the streams no longer hold all that it "
-        "had.",
-        "`kubectl logpipeline status --check` says which messages; a backup of the volume may have "
-        "them.",
+        "A collector's volume was empty or was replaced, and the streams no longer have all lines "
+        "that were on it.",
+        "`kubectl logpipeline status --check` shows which messages are missing; a backup of the "
+        "volume may have them.",
     )
     BYTES_LOST = Meaning(
         "BytesLost",
@@ -436,18 +443,20 @@ class Reason(Enum):
         "`kubectl logpipeline losses` lists them with their causes.",
     )
 
-    # What is good.
+    # Without a problem.
     WORKING = Meaning(
         "Working",
-        "All is as wanted, each partition has a collector, and lines reach the files.",
+        "All children are ready, each partition has a collector, and lines reach the files.",
     )
-    STREAMS_AS_WANTED = Meaning("StreamsAsWanted", "JetStream has what the resource asks for.")
+    STREAMS_AS_WANTED = Meaning(
+        "StreamsAsWanted", "Streams and consumers are as the resource asks."
+    )
     COLLECTORS_READY = Meaning("CollectorsReady", "All collectors are ready.")
-    SHIPPERS_READY = Meaning("ShippersReady", "Each node has a shipper that is ready.")
+    SHIPPERS_READY = Meaning("ShippersReady", "Each node has a ready shipper.")
     SHIPPERS_DISABLED = Meaning("ShippersDisabled", "spec.shippers.enabled is false.")
     SIDECARS = Meaning(
         "Sidecars",
-        "Shippers run in pods that `logpipeline inject` put them into; nobody counts them.",
+        "Shippers run as sidecars that `logpipeline inject` added to pods; they are not counted.",
     )
     TABLE_RUNNING = Meaning("TableRunning", "The table follows the streams.")
     TABLE_DISABLED = Meaning(
@@ -456,39 +465,41 @@ class Reason(Enum):
     SYNC_ALWAYS = Meaning("SyncAlways", "The server syncs each message before it acknowledges it.")
     VOLUME_REREAD = Meaning(
         "VolumeReread",
-        "A collector's volume was empty; the streams hold all that it had, and it is read again.",
+        "A collector's volume was empty. The streams still have all its lines, and they are read "
+        "again.",
     )
-    NOTHING_LOST = Meaning("NothingLost", "No byte that a shipper saw is lost.")
-    ACTIVE = Meaning("Active", "The operator carries changes out.")
-    NOT_SEEN = Meaning("NotSeen", "It could not be looked at yet.", is_passing=True)
+    NOTHING_LOST = Meaning("NothingLost", "No byte that a shipper read is lost.")
+    ACTIVE = Meaning("Active", "The operator applies changes.")
+    NOT_SEEN = Meaning("NotSeen", "The operator has not checked it yet.", is_passing=True)
 
-    # What is told once, as an event.
+    # Events without a condition.
     DRIFT_CORRECTED = Meaning(
         "DriftCorrected",
-        "Another manager changed a child, or added what changes its meaning, and it was put right.",
-        "Change the LogPipeline instead, or pause it before.",
+        "Another manager changed a child, or added a field that changes its meaning. The operator "
+        "corrected it.",
+        "Change the LogPipeline instead, or pause it first.",
     )
     CERTIFICATE_RENEWED = Meaning(
         "CertificateRenewed",
-        "A certificate of the managed server, or of its authority, was made or removed. The server "
-        "restarts with it, and clients follow.",
+        "A certificate of the managed server, or of its authority, was renewed or removed. The "
+        "server restarts with it, and clients reconnect.",
     )
     LOGINS_REFUSED = Meaning(
         "LoginsRefused",
         "The managed server refused a client's token or password. "
-        "Told once in ten minutes at most, by what was shown.",
-        "Find the pod by its address (kubectl get pods -A -o wide). Where it is a shipper of ours, "
-        "its log says more; who else has no business there.",
+        "Reported at most once in ten minutes, grouped by cause.",
+        "Find the pod by its address (kubectl get pods -A -o wide). If it is a shipper of the "
+        "pipeline, read its log; another pod should not connect to this server.",
     )
 
     @property
     def word(self) -> str:
-        """How the status calls it."""
+        """The reason as the status writes it."""
         return self.value.word
 
     @property
     def rank(self) -> int:
-        """The smaller, the nearer to the cause."""
+        """The position in the order of causes: smaller is nearer to the cause."""
         return _RANKS[self]
 
 
@@ -498,5 +509,28 @@ _BY_WORD = {reason.word: reason for reason in Reason}
 
 
 def reason_of(word: str) -> Reason | None:
-    """Return the reason that a status calls *word*, None for one of another version."""
+    """Return the reason that a status writes as *word*; None if this version does not know it."""
     return _BY_WORD.get(word)
+
+
+BEGIN = "<!-- Made by `make generate`; change the code. -->\n"
+END = "<!-- End of what is made. -->\n"
+
+
+def markdown() -> str:
+    """Return the table of all reasons."""
+    rows = [f"| `{r.word}` | {r.value.description} | {r.value.do} |" for r in Reason]
+    return "\n".join(["| Reason | What it says | What to do |", "|---|---|---|", *rows]) + "\n"
+
+
+def with_reasons(page: str) -> str:
+    """Return *page* with the table of all reasons between its two marks.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
+    return f"{head}{begin}{markdown()}{end}{tail}"

@@ -1,4 +1,4 @@
-"""The whole status of a pipeline, as it is written to the resource, and whether it must be."""
+"""The whole status of a pipeline, as it is written to the resource."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.crd import CHECKED_EVERY_S
 from logpipeline.tables.progress import TableProgress
-from logpipeline.tables.standing import TableState
+from logpipeline.tables.state import TableState
 from logpipeline_operator.children.model import Component, selector
-from logpipeline_operator.status import former
+from logpipeline_operator.cluster.objects import TIME_FORMAT, time_text
+from logpipeline_operator.status import previous_status
 from logpipeline_operator.status.checks import behind_hosts, findings
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
@@ -30,16 +31,16 @@ from logpipeline_operator.status.text import (
 
 Status = dict[str, Any]
 
-# Figures that change with every batch are written at most so often, and only while lines come.
+# Figures that change with every batch are written at most this often, and only while lines arrive.
 FIGURES_EVERY_S = 60.0
-# As many as a person looks through; the progress in the bucket has all of them.
-STREAMS_MAX = former.TABLE_STREAMS_MAX
+# A longer list is not read; the progress in the state bucket has all of them.
+STREAMS_MAX = previous_status.TABLE_STREAMS_MAX
 PATH_BYTES_MAX = 512
-# What the resource can hold, where the bucket has nonsense.
+# The largest values that the resource can hold; the bucket may have any value.
 _NUMBER_MAX = 2**63 - 1
 _TIME_MAX_S = 253_402_300_799
 
-# As many as a person reads; the rest is counted.
+# The rest is counted: a longer list is not read.
 NODES_SHOWN_MAX = 10
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -47,10 +48,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 def table_status(
     pipeline: LogPipeline, state: TableState | None, previous: Mapping[str, Any], now: datetime
 ) -> Status:
-    """Return the part of the status that is about the table of *pipeline*; *state* is None where
-    nobody could look.
-    """
-    before = former.table(previous)
+    """Return the status of the table of *pipeline*; *state* is None if it could not be read."""
+    before = previous_status.table(previous)
     if state is None:
         return {**before, "lag": UNKNOWN}
     now_seen = {"lag": _table_lag(pipeline, state, str(before.get("lag", "")))}
@@ -61,28 +60,28 @@ def table_status(
         return now_seen
     if state.is_unknown:
         return {**before, **now_seen}
-    figures = {name: before[name] for name in former.TABLE_FIGURES if name in before}
+    figures = {name: before[name] for name in previous_status.TABLE_FIGURES if name in before}
     if _is_due(figures, state.progress, now):
         figures = _figures(state.progress)
     return {**figures, **now_seen}
 
 
 def _missed(messages: int) -> str:
-    """Return about how many: a number that grew with each line would be a write with each look."""
+    """Return about how many: a number that grew with each line would cause a write each time."""
     size = 10 ** (len(str(messages)) - 1)
     step = max(each for each in (1, 2, 5) if each * size <= messages)
     return f"at least {_within(step * size)} messages"
 
 
 def _is_due(figures: Mapping[str, Any], progress: TableProgress, now: datetime) -> bool:
-    """Return whether *progress* is news, and the *figures* of the last time are old enough."""
-    if figures.keys() != set(former.TABLE_FIGURES) or figures["path"] != _path(progress):
+    """Return whether *progress* is new, and the *figures* written last are old enough."""
+    if figures.keys() != set(previous_status.TABLE_FIGURES) or figures["path"] != _path(progress):
         return True
     if figures["commit"] == progress.commit:
         return False
-    at = datetime.strptime(figures["committedAt"], former.TIME).replace(tzinfo=UTC)
+    at = datetime.strptime(figures["committedAt"], TIME_FORMAT).replace(tzinfo=UTC)
     age_s = (now - at).total_seconds()
-    # A time that lies ahead comes of a clock that was set back.
+    # A time in the future comes from a clock that was set back.
     return not 0 <= age_s < FIGURES_EVERY_S
 
 
@@ -93,7 +92,7 @@ def _figures(progress: TableProgress) -> Status:
         "path": _path(progress),
         "commit": _within(progress.commit),
         "rows": _within(progress.rows),
-        "committedAt": at.strftime(former.TIME),
+        "committedAt": time_text(at),
         "streams": [
             {"name": bounded(clean(name)), "sequence": _within(position.sequence)}
             for name, position in streams[:STREAMS_MAX]
@@ -119,14 +118,14 @@ def _table_lag(pipeline: LogPipeline, state: TableState, previous: str) -> str:
 
 
 def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -> Status:
-    """Return the status that *facts* amount to; *previous* is the one that the resource has, whose
-    times stay where nothing changed.
+    """Return the status for *facts*. The times of *previous*, the status that the resource has,
+    stay if nothing changed.
     """
     previous = previous or {}
     status: Status = {
         "observedGeneration": facts.generation,
         "conditions": [
-            _written(each, facts.generation, former.condition(previous, each.type), now)
+            _written(each, facts.generation, previous_status.condition(previous, each.type), now)
             for each in conditions(facts, findings(facts))
         ],
         **_identity(facts, previous),
@@ -146,27 +145,27 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
 
 
 def is_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
-    """Return whether the resource's status *old* must be written anew to be *new*."""
+    """Return whether the resource's status *old* differs from *new*, and must be written."""
     return dict(old or {}) != dict(new)
 
 
 def is_settled(status: Mapping[str, Any]) -> bool:
-    """Return whether nothing is under way that ends by itself, and without an event."""
-    ready = former.condition(status, "Ready")
+    """Return whether there is nothing to wait for: no problem that ends by itself."""
+    ready = previous_status.condition(status, "Ready")
     reason = reason_of(str(ready.get("reason", "")))
     return ready.get("status") == "True" or (reason is not None and not reason.value.is_passing)
 
 
 def _checked(status: Status, previous: Mapping[str, Any], now: datetime) -> str:
-    """Return when was looked: the time that is written already while it is recent enough, and
-    nothing else is to be written.
+    """Return the time of this check; the previous one if it is recent enough, and nothing else
+    changed.
     """
-    written = former.time_of(previous.get("lastChecked"))
+    written = previous_status.time_of(previous.get("lastChecked"))
     if written is not None and 0 <= (now - written).total_seconds() < CHECKED_EVERY_S:
         stamp = str(previous["lastChecked"])
         if not is_changed(previous, {**status, "lastChecked": stamp}):
             return stamp
-    return now.astimezone(UTC).strftime(former.TIME)
+    return time_text(now)
 
 
 def _written(
@@ -183,18 +182,18 @@ def _written(
 
 
 def _since(condition: Condition, old: Mapping[str, Any], now: datetime) -> str:
-    written = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    written = time_text(now)
     before = str(old.get("lastTransitionTime", ""))
     if not _TIME.fullmatch(before):
         return written
-    # A clock that was set back would have the newer state begin before the older one.
+    # With a clock that was set back, the newer state would begin before the older one.
     return before if old.get("status") == condition.status else max(before, written)
 
 
 def _identity(facts: Facts, previous: Mapping[str, Any]) -> Status:
     if facts.pipeline is None:
-        # What runs is still what was read before.
-        return former.identity(previous)
+        # What runs is still the last resource that could be read.
+        return previous_status.identity(previous)
     names = facts.pipeline.names
     return {
         "partitions": max(facts.pipeline.spec.partitions, 1),
@@ -210,9 +209,9 @@ def _lag(facts: Facts, previous: Mapping[str, Any]) -> str:
 
 
 def _books(facts: Facts, previous: Mapping[str, Any]) -> Status:
-    """Return what is missing and what is lost, as it was seen last where nobody can look now."""
+    """Return the missing and the lost lines; the previous ones if JetStream was not reached."""
     if facts.jetstream is None:
-        return {"missing": UNKNOWN, "lost": UNKNOWN, **former.books(previous)}
+        return {"missing": UNKNOWN, "lost": UNKNOWN, **previous_status.books(previous)}
     missing = sum(state.missing_bytes for state in facts.jetstream.partitions)
     lost = sum(state.lost_bytes for state in facts.jetstream.partitions)
     return {
@@ -231,8 +230,8 @@ def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
         "ready": _ready(workload),
     }
     if facts.pipeline is None and facts.collectors is None:
-        # Nobody looked; an autoscaler would take a 0 for the truth.
-        figures |= former.figures(previous, "collectors", _kinds(figures))
+        # Nothing was observed; an autoscaler would take a 0 as the number of pods.
+        figures |= previous_status.figures(previous, "collectors", _kinds(figures))
     return {
         **figures,
         "selector": _selector(facts, previous),
@@ -242,18 +241,18 @@ def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
 
 def _selector(facts: Facts, previous: Mapping[str, Any]) -> str:
     if facts.pipeline is None:
-        return former.selector(previous)
+        return previous_status.selector(previous)
     labels = selector(facts.pipeline, Component.COLLECTOR)
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _assignments(facts: Facts, previous: Mapping[str, Any]) -> list[dict[str, str]]:
     if facts.jetstream is None:
-        return former.assignments(previous)
+        return previous_status.assignments(previous)
     assignment = facts.jetstream.assignment
     members = assignment.members if assignment is not None else ()
     rows = [{"name": name, "partitions": str(owned)} for name, owned in members]
-    return sorted(rows, key=lambda row: _natural(row["name"]))[: former.ASSIGNMENTS_MAX]
+    return sorted(rows, key=lambda row: _natural(row["name"]))[: previous_status.ASSIGNMENTS_MAX]
 
 
 def _natural(name: str) -> tuple[str, int, str]:
@@ -272,14 +271,14 @@ def _shippers(facts: Facts, previous: Mapping[str, Any]) -> Status:
         **_nodes(facts, workload, previous),
     }
     if facts.pipeline is None and facts.shippers is None:
-        figures |= former.figures(previous, "shippers", _kinds(figures))
+        figures |= previous_status.figures(previous, "shippers", _kinds(figures))
     return figures
 
 
 def _nodes(facts: Facts, workload: Workload, previous: Mapping[str, Any]) -> Status:
     if facts.jetstream is None:
         kinds = {"behind": int, "behindNodes": str}
-        late: Status = former.figures(previous, "shippers", kinds)
+        late: Status = previous_status.figures(previous, "shippers", kinds)
     else:
         hosts = behind_hosts(facts.jetstream)
         late = {"behind": len(hosts), "behindNodes": listed(hosts, shown_max=NODES_SHOWN_MAX)}
@@ -290,7 +289,7 @@ def _nodes(facts: Facts, workload: Workload, previous: Mapping[str, Any]) -> Sta
 
 def _table(facts: Facts, previous: Mapping[str, Any], now: datetime) -> Status | None:
     if facts.pipeline is None:
-        return former.table(previous) or None
+        return previous_status.table(previous) or None
     if not facts.pipeline.spec.table.enabled:
         return None
     state = facts.jetstream.table if facts.jetstream is not None else None

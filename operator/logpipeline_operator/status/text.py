@@ -1,7 +1,7 @@
-"""Makes texts of others fit to be shown: short, on one line, without secrets, and the same each
-time.
+"""Texts for the status: short, on one line, without secrets, and the same each time.
 
-An error's text that changes with every try would cause a write of the status with every try.
+An error's text that differs with every attempt would cause a write of the status with every
+attempt.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 
 from logpipeline.lag import PartitionState
 
-# An event holds no more, in bytes; a condition could, but nobody reads on.
+# The limit of an event's message, in bytes. A condition could be longer, but would not be read.
 MESSAGE_BYTES_MAX = 1024
-# Names that are told before the rest is counted.
+# Names that are shown; the rest is counted.
 NAMES_SHOWN_MAX = 3
-# Longer ones come only from hostile or broken sources, and cost time to look through.
+# Longer texts come only from hostile or broken sources, and take long to search.
 _READ_CHARS_MAX = 8192
 
 _SECRETS = (
@@ -45,11 +45,11 @@ _CHANGING = (
 
 UNKNOWN = "unknown"
 NOTHING = "nothing"
-# Commits come every fraction of a second; below this a pipeline is up to date.
+# Collectors commit several times a second; below this lag a pipeline is up to date.
 FRESH_S = 10.0
-# A number keeps its word until it is off by so much: else it would flicker at a border.
+# A rounded number stays until the value differs by this factor: else it would flicker at a border.
 MARGIN = 1.25
-# One round may begin just before a line comes, and the next one takes its time.
+# A round may begin just before a line arrives, and the next one takes some time.
 ROUNDS_FRESH = 3
 
 _UNITS_S = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -62,7 +62,7 @@ _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 def clean(text: str) -> str:
-    """Return *text* on one line, without control characters, secrets, and what always changes."""
+    """Return *text* on one line, without control characters, secrets and changing parts."""
     text = text[:_READ_CHARS_MAX]
     for pattern, instead in (*_SECRETS, *_CHANGING):
         text = pattern.sub(instead, text)
@@ -102,21 +102,21 @@ def numbered(numbers: Sequence[int]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return *text* with an end, so that another sentence can follow."""
+    """Return *text* with a full stop, so that another sentence can follow."""
     return text if not text or text[-1] in ".!?…" else f"{text}."
 
 
 def _plain(letter: str) -> str:
-    # Control characters, and those that turn the order of writing round, would fool a terminal.
+    # Control characters, and those that reverse the direction of writing, would deceive readers.
     if letter.isspace():
         return " "
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter)[0] == "C" else letter
 
 
-# A pipeline that runs steadily has some other lag with each look; the resource would be written
-# with each look as well.
+# A running pipeline has a slightly different lag in each reconciliation; an exact number would
+# cause a write each time.
 def lag_text(partitions: Sequence[PartitionState], previous: str = "") -> str:
-    """Return the lag of *partitions*; that of the *previous* status where it still fits."""
+    """Return the lag of *partitions*; the text of the *previous* status if it still fits."""
     if not partitions:
         return UNKNOWN
     age_s = max(state.lag_s for state in partitions)
@@ -125,13 +125,13 @@ def lag_text(partitions: Sequence[PartitionState], previous: str = "") -> str:
 
 
 def size_text(size: int) -> str:
-    """Return about how much *size* bytes are, ``nothing`` included."""
+    """Return *size* bytes as a rounded text, ``nothing`` for 0."""
     return bytes_text(size) if size else NOTHING
 
 
 def words(age_s: float, size: float, previous: str = "", *, fresh_s: float = FRESH_S) -> str:
-    """Return a lag of *age_s* seconds and *size* bytes, the *previous* words where they still fit;
-    below *fresh_s* it is none.
+    """Return a lag of *age_s* seconds and *size* bytes as a text; the *previous* text if it still
+    fits. Below *fresh_s* the size is left out.
     """
     old_size, _, old_age = previous.rpartition(", ")
     age = _kept(age_s, old_age or previous, partial(age_text, fresh_s=fresh_s))
@@ -141,17 +141,17 @@ def words(age_s: float, size: float, previous: str = "", *, fresh_s: float = FRE
 
 
 def age_text(age_s: float, *, fresh_s: float = FRESH_S) -> str:
-    """Return about how long *age_s* seconds are: ``30 s``, ``5 min``, ``2 d``."""
+    """Return *age_s* seconds as a rounded text: ``30 s``, ``5 min``, ``2 d``."""
     return fresh_text(fresh_s) if age_s < fresh_s else _span(age_s)
 
 
 def fresh_text(fresh_s: float) -> str:
-    """Return what is said of a lag below *fresh_s*: ``< 10 s``."""
+    """Return the text of a lag below *fresh_s*: ``< 10 s``."""
     return f"< {_span(fresh_s)}"
 
 
 def fresh_from(interval_s: float) -> float:
-    """Return the limit below which who works every *interval_s* is up to date."""
+    """Return the lag below which a reader with rounds every *interval_s* is up to date."""
     wanted = max(ROUNDS_FRESH * interval_s, FRESH_S)
     return next((step for step in _STEPS_S if step >= wanted), _STEPS_S[-1])
 
@@ -163,7 +163,7 @@ def _span(span_s: float) -> str:
 
 
 def bytes_text(size: float) -> str:
-    """Return about how much *size* bytes are: ``20 MiB``."""
+    """Return *size* bytes as a rounded text: ``20 MiB``."""
     number, units = size / 1024, iter(_UNITS_BYTES)
     unit = next(units)
     for larger in units:

@@ -1,3 +1,1 @@
-"""Which log files there are, and which of their bytes come next: the side of the shipper that
-knows no network.
-"""
+"""Finds log files and reads their bytes in order: the part of the shipper without a network."""

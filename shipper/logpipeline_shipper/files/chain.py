@@ -1,7 +1,7 @@
 """The bytes of one source in the order in which they were written, across rotation, compression,
 truncation and deletion of its files.
 
-Synchronous and without a clock: whoever drives it says what time it is.
+Synchronous and without a clock: the caller gives the time.
 """
 
 from __future__ import annotations
@@ -13,26 +13,36 @@ from typing import Any, Literal, TypeVar
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.wire import Previous
-from logpipeline_shipper.files.chunk import DAMAGED, DELETED, ROTATED, Chunk, Counts, Lost
-from logpipeline_shipper.files.generation import Generation, Place
-from logpipeline_shipper.files.generations import Holding, Remembered, Turns, as_before, with_hidden
-from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.open_file import NotNow, Unreadable, look_now
-from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
-from logpipeline_shipper.files.recognition import (
-    NOT_READ,
+from logpipeline_shipper.files.chunk import DAMAGED, DELETED, ROTATED, Chunk, Lost, ReadCounters
+from logpipeline_shipper.files.file_identity import (
     Copy,
+    FileMatcher,
     Finding,
     New,
     Replaced,
     Resemblance,
     Same,
     Unsure,
-    recognise,
-    resemblance,
 )
-from logpipeline_shipper.files.sources import ChainFile, FolderSight, Listing, Sight, SourceId
-from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
+from logpipeline_shipper.files.generation import Generation, Place
+from logpipeline_shipper.files.generations import (
+    OpenFiles,
+    PastGenerations,
+    UnsureFiles,
+    as_before,
+    with_hidden,
+)
+from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import ChainFile, Listing, ScanWatermark, SourceId, Watermark
+from logpipeline_shipper.files.open_file import (
+    NOT_READ,
+    Inconclusive,
+    NotNow,
+    Unreadable,
+    look_now,
+)
+from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
+from logpipeline_shipper.files.tail import Outcome, Patience, Tail, patience_with
 
 __all__ = ["Chain", "Chunk", "Lost"]
 
@@ -41,24 +51,24 @@ SAVED_VERSION = 2
 ReadFrom = Literal["beginning", "end", "live"]
 T = TypeVar("T")
 
-# A file that cannot be read is tried again after 1, 2, 4 … seconds.
-_RETRY_MAX_S = 60.0
-# So long the newer files of the source wait for it; it is read late if it becomes readable.
+# Newer files of the source wait so long for a file that cannot be read. If it becomes readable
+# after that, it is read late.
 _PATIENCE_S = 30.0
-# A damaged packed file may be one that is still being written.
+# A damaged packed file may still be being written: it is given up after so many tries.
 _BROKEN_TRIES = 3
-# Files that change under our eyes make one read start over; the rest is for the next one.
-_PASSES_MAX = 8
-# So long after a file's time its length may be the old one: a write sets them one after the other.
+# So many files of the source may turn out to be replaced during one read; the next read goes on.
+_REPLACED_MAX = 8
+# A write sets the time and the length of a file one after the other: within so long.
 _REWRITTEN_S = 0.5
-# A listing that is made while files are renamed may lack one: so many have to.
+# A listing that is made while files are renamed may lack one of them. A file is gone when it is
+# missing for as long as so many listings take.
 _LISTINGS_UNTIL_GONE = 2
 
 
-class Chain(Counts):
-    """See the module. *read_from* ``end`` leaves out what the first listing shows, ``live`` the
-    rotated files of it; whoever makes a chain gives them for sources that were there before the
-    first start, not for new ones. Without *sight*, listings are taken to be always up to date.
+class Chain(ReadCounters):
+    """See the module. *read_from* ``end`` leaves out the bytes that the first listing shows,
+    ``live`` its rotated files alone; both are meant for sources that existed before the first
+    start, not for new ones. Without *watermark*, each listing counts as up to date.
     """
 
     def __init__(
@@ -68,73 +78,76 @@ class Chain(Counts):
         saved: dict[str, Any] | None,
         read_from: ReadFrom,
         limits: ReadLimits,
-        sight: Sight | None = None,
+        watermark: Watermark | None = None,
     ) -> None:
         super().__init__()
         self.id = id
         self._limits = limits
-        self._sight = sight if sight is not None else FolderSight()
+        self._watermark = watermark if watermark is not None else ScanWatermark()
         self._tail = Tail(id.format, limits, self)
-        self._holding = Holding(self._tail, limits)
+        self._matcher = FileMatcher(self._tail, limits.recent)
+        self._open_files = OpenFiles(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
-        self._past = Remembered()
+        self._past = PastGenerations()
         self._pending: deque[tuple[Generation, Chunk]] = deque()
         self._lost: list[Lost] = []
         self._position: tuple[str, int] | None = None
         self._skips_existing = read_from != "beginning" and saved is None
         self._read_from: ReadFrom = read_from
         self._is_ending = False
-        self._turns = Turns(_PATIENCE_S)
+        self._unsure = UnsureFiles(_PATIENCE_S)
         self._gone_after_s = _LISTINGS_UNTIL_GONE * limits.grace_s
-        # When files are looked at once more that could not be looked at, or that changed without
-        # getting longer.
-        self._look_again_at_s: float | None = None
+        # The time to match the files again that could not be decided on, or that got a new time
+        # without new bytes.
+        self._match_again_at_s: float | None = None
         if saved is not None:
             self._restore(saved)
 
     # -- which files there are
 
     def update(self, listing: Listing, now_s: float) -> None:
-        """Take over what files the source has now."""
+        """Take *listing*: the files that the source has now."""
         known = set(self.identities())
         self._files = tuple(
             file for file in listing.files if not file.is_aside or file.identity in known
         )
         self._past.see(len(self._files))
-        self._recognise(now_s)
+        self._match_files(now_s)
         if self._skips_existing:
             self._skips_existing = False
             self._skip_existing()
-        self._holding.hold(self._generations, now_s)
+        self._open_files.keep_unacknowledged(self._generations, now_s)
         self._settle(now_s)
 
     def identities(self) -> list[tuple[int, int, int]]:
-        """Return which files are known."""
+        """Return the identities of the known files."""
         return [known.identity for known in self._generations if known.identity is not None]
 
     def resemblance(self, content: Reader) -> Resemblance:
-        """Return what *content*, a file that nobody knows, has of the bytes of the source."""
-        known = self._generations, self._past
-        return resemblance(content, *known, self._tail.open_file, self._limits.recent)
+        """Return how *content*, a file that no source knows, resembles this source.
+
+        It is called from another thread than the one that may be reading the chain now.
+        """
+        return self._matcher.resemblance(content, self._generations, self._past)
 
     def end(self) -> None:
-        """Note that nobody writes any more: a last line without its newline is read as well."""
+        """Note that nothing more is written: a last line without its newline is read as well."""
         self._is_ending = True
 
-    def _recognise(self, now_s: float) -> None:
-        self._look_again_at_s = None
+    def _match_files(self, now_s: float) -> None:
+        """Decide which generation each file is, and bring the generations up to date."""
+        self._match_again_at_s = None
         before = list(self._generations)
-        known = self._generations, self._past
-        findings = recognise(self._files, *known, self._tail.open_file, self._limits.recent)
+        findings = self._matcher.match(self._files, self._generations, self._past)
         lying: dict[ChainFile, Generation] = {}
-        # What has lost its file first: a copy may take its place.
+        # Replaced files come first: their generations have no file then, and may get a copy.
         for finding in sorted(findings, key=lambda each: not isinstance(each, Replaced)):
             found = self._apply(finding, now_s)
             if found is not None:
                 lying[finding.file] = found
         found_ids = [(each, lying[each.file].id if each.file in lying else "") for each in findings]
-        self._turns.note(found_ids, now_s)
+        self._unsure.note(found_ids, now_s)
         listed = as_before([lying[file] for file in self._files if file in lying], before)
         there = set(map(id, listed))
         for generation in self._generations:
@@ -146,15 +159,15 @@ class Chain(Counts):
         self._note_newer(now_s)
 
     def _apply(self, finding: Finding, now_s: float) -> Generation | None:
-        """Do what a finding asks for; return the generation that lies in its file."""
+        """Carry out a finding; return the generation that is in its file."""
         match finding:
             case Same(file, generation):
-                if generation.is_rewritten(file, now_s, _REWRITTEN_S):
+                if generation.note_touch(file, now_s, _REWRITTEN_S):
                     return self._replace(generation, file, now_s, is_cut=True)
                 if generation.touched is None:
                     generation.bind(file, now_s)
                 else:
-                    self._look_again(now_s + _REWRITTEN_S)
+                    self._match_again(now_s + _REWRITTEN_S)
                 return generation
             case Replaced(file, generation, is_cut, size):
                 return self._replace(generation, file, now_s, is_cut=is_cut, size=size)
@@ -162,22 +175,22 @@ class Chain(Counts):
                 return self._take_copy(finding, now_s)
             case New(file):
                 made = Generation.new(file, now_s)
-                self._tail.see(made, now_s)
+                self._tail.observe(made, now_s)
                 self._generations.append(made)
                 return made
             case Unsure():
-                self._look_again(now_s + self._limits.grace_s / 2)
+                self._match_again(now_s + self._limits.grace_s / 2)
         return None
 
     def _take_copy(self, copy: Copy, now_s: float) -> Generation:
-        """Have a generation's bytes in a copy of its file; what the copy lacks of them is named."""
+        """Let a generation have a copy as its file; bytes that the copy lacks are lost."""
         generation = copy.generation
         if generation in self._past:
             self._past.remove(generation)
             self._generations.append(generation)
         generation.close_handle()
         was_missed, extent = generation.is_missed, generation.extent
-        generation.find(has_more=copy.has_more)
+        generation.note_copy(has_more=copy.has_more)
         is_recalled = generation.is_recalled
         generation.bind(copy.file, now_s)
         if copy.short is not None:
@@ -189,24 +202,24 @@ class Chain(Counts):
             self._begin_at(generation, generation.read.offset)
         return generation
 
-    def _look_again(self, at_s: float) -> None:
-        self._look_again_at_s = min(self._look_again_at_s or at_s, at_s)
+    def _match_again(self, at_s: float) -> None:
+        self._match_again_at_s = min(self._match_again_at_s or at_s, at_s)
 
     def _replace(
         self, generation: Generation, file: ChainFile, now_s: float, *, is_cut: bool, size: int = 0
     ) -> Generation:
-        """Begin a generation in *file*, which held *generation* and has other bytes now, *size* of
-        them at least. There may be a copy of the former: it is looked for before more is read.
+        """Begin a generation in *file*, which held *generation* and has other bytes now: *size* of
+        them at least. A copy of the former bytes may exist: it is searched before more is read.
         """
         if is_cut:
             self.truncations += 1
         else:
             self.restarts += 1
         if not generation.has_rest:
-            # Newer files need not wait for what a copy may still bring.
+            # Newer files need not wait for a copy, which may have further bytes.
             generation.pass_over()
         generation.lose_file(now_s)
-        self._look_again(now_s)
+        self._match_again(now_s)
         made = Generation.new(file, now_s)
         made.begin_anew(*(look_now(file) or (size, file.mtime_ns)))
         self._generations.insert(self._generations.index(generation) + 1, made)
@@ -216,9 +229,9 @@ class Chain(Counts):
         newest = self._files[-1] if self._files else None
         for generation in self._generations:
             if generation.file is not None and generation.file == newest:
-                generation.newer_since_s = None
-            elif generation.newer_since_s is None and self._files:
-                generation.newer_since_s = now_s
+                generation.be_newest()
+            elif self._files:
+                generation.note_newer(now_s)
 
     def _skip_existing(self) -> None:
         for generation in self._generations:
@@ -235,7 +248,7 @@ class Chain(Counts):
                 self._begin_at(generation, start + (before.rfind(b"\n") + 1 or len(before)))
 
     def _begin_at(self, generation: Generation, offset: int) -> None:
-        """Leave out what lies before *offset*, on purpose."""
+        """Leave out the bytes before *offset*, on purpose."""
         start = max(0, offset - self._limits.line_bytes)
         try:
             before = self._tail.peek(generation, start, offset - start) or b""
@@ -245,43 +258,34 @@ class Chain(Counts):
         generation.begin_at(Place(offset - len(before)).behind(before, is_inside_line=inside))
         self._position = (generation.id, offset)
 
-    # -- what they hold
+    # -- reading
 
     def hold(self, now_s: float) -> None:
-        """Open what is to be read later: it may be deleted before."""
-        self._holding.hold_all(self._generations, now_s)
+        """Open the files that are read later: they may be deleted before."""
+        self._open_files.open_unfinished(self._generations, now_s)
 
     def read(self, now_s: float) -> Chunk | None:
-        """Return the next bytes after the last chunk that was read, or None while nothing is
+        """Return the next bytes after the last chunk that was read, or None while no line is
         complete.
         """
-        for _ in range(_PASSES_MAX):
-            if self._look_again_at_s is not None and now_s >= self._look_again_at_s:
-                self._recognise(now_s)
+        for _ in range(_REPLACED_MAX):
+            if self._match_again_at_s is not None and now_s >= self._match_again_at_s:
+                self._match_files(now_s)
             self._settle(now_s)
             found = self._read_oldest(now_s)
-            if not isinstance(found, Generation):
+            if found is not Outcome.REPLACED:
                 return found
-            # Its file was cut, or another one took its place, since it was listed.
-            file = found.file
-            if file is not None:
-                self._cut_off(found, file, now_s)
-            else:
-                found.close_handle()
-            self._holding.hold(self._generations, now_s)
+            # A copy of the replaced bytes comes before the new bytes of the file: match first.
         return None
 
-    def _cut_off(self, generation: Generation, file: ChainFile, now_s: float) -> None:
-        """Note that *file* has other bytes than those of *generation* since it was listed."""
-        self._replace(generation, file, now_s, is_cut=True)
-        self._note_newer(now_s)
-
-    def _read_oldest(self, now_s: float) -> Chunk | Generation | None:
-        """Return the next bytes, or a generation whose file holds other bytes than it had."""
+    def _read_oldest(self, now_s: float) -> Chunk | Literal[Outcome.REPLACED] | None:
+        """Return the next bytes of the oldest generation that has any; `Outcome.REPLACED` if one
+        was found whose file holds other bytes now, and was given another generation.
+        """
         for generation in list(self._generations):
             if generation.is_read or self._is_passed(generation, now_s):
                 continue
-            if not self._is_ending and self._turns.has_to_wait(generation.id, now_s):
+            if not self._is_ending and self._unsure.has_to_wait(generation.id, now_s):
                 return None
             if generation.retry_at_s > now_s:
                 if self._may_pass(generation, now_s):
@@ -290,9 +294,9 @@ class Chain(Counts):
             try:
                 patience = self._patience(generation, now_s)
                 found = self._tail.next(generation, now_s, patience, self._previous(generation))
-            except MOVED:
-                # They say nothing about the file: the next listing, or the next descriptor, does.
-                generation.retry_at_s = now_s + self._limits.grace_s / 2
+            except Inconclusive:
+                # The next listing, or the next free descriptor, decides.
+                generation.try_again(now_s + self._limits.grace_s / 2)
                 if generation.is_passed:
                     continue
                 return None
@@ -301,19 +305,34 @@ class Chain(Counts):
                 if self._may_pass(generation, now_s):
                     continue
                 return None
-            generation.failures, generation.retry_at_s = 0, 0.0
-            if isinstance(found, Chunk):
-                self._pending.append((generation, found))
-                return found
-            if found is Outcome.REPLACED:
-                return generation
-            if found is Outcome.WAITING:
-                return None
-            self._settle_done(generation)
+            generation.succeed()
+            match found:
+                case Chunk():
+                    self._pending.append((generation, found))
+                    return found
+                case Outcome.REPLACED:
+                    self._note_replaced(generation, now_s)
+                    return Outcome.REPLACED
+                case Outcome.WAITING:
+                    return None
+                case Outcome.PASSED:
+                    generation.pass_over()
+                case Outcome.ENDED:
+                    generation.finish(generation.read.offset)
+                    self._settle_done(generation)
         return None
 
+    def _note_replaced(self, generation: Generation, now_s: float) -> None:
+        """Note that the file of *generation* holds other bytes since it was listed."""
+        if generation.file is not None:
+            self._replace(generation, generation.file, now_s, is_cut=True)
+            self._note_newer(now_s)
+        else:
+            generation.close_handle()
+        self._open_files.keep_unacknowledged(self._generations, now_s)
+
     def _is_passed(self, generation: Generation, now_s: float) -> bool:
-        """Return whether there is nothing to look for in a file that newer ones do not wait for."""
+        """Return whether newer files do not wait for *generation*, which has nothing new."""
         if not generation.is_passed or generation.is_waiting:
             return False
         may_end = generation.has_rest or generation.file is None
@@ -340,23 +359,20 @@ class Chain(Counts):
         reason = error.reason if isinstance(error, Unreadable) else "io-error"
         if not generation.failures:
             self.unreadable[reason] += 1
-            generation.failing_since_s = now_s
-        generation.failures += 1
-        generation.close_handle()
-        generation.retry_at_s = now_s + min(2.0 ** (generation.failures - 1), _RETRY_MAX_S)
+        generation.fail(now_s)
         if reason.endswith(PACKED_BADLY) and generation.failures >= _BROKEN_TRIES:
             self._lose(generation, generation.extent, DAMAGED)
 
     def _may_pass(self, generation: Generation, now_s: float) -> bool:
-        """Return whether newer files are read before *generation*, which fails for long."""
+        """Return whether newer files are read before *generation*, which cannot be read."""
         if generation.is_read or generation.is_passed:
             return True
         return bool(generation.failures) and now_s - generation.failing_since_s >= _PATIENCE_S
 
-    # -- how far they got
+    # -- positions
 
     def acknowledge(self, chunk: Chunk) -> None:
-        """Note that *chunk*, the oldest one under way or its first part, has arrived."""
+        """Note that *chunk*, the oldest pending one or its first part, was acknowledged."""
         generation, oldest = self._pending[0]
         assert (chunk.generation, chunk.start) == (generation.id, generation.acked.offset)
         assert chunk.end <= oldest.end
@@ -368,8 +384,8 @@ class Chain(Counts):
             self._settle_done(generation)
 
     def rewind(self) -> None:
-        """Forget what was read but not acknowledged: it is read again, or missed where its file is
-        gone.
+        """Forget the chunks that were read but not acknowledged: they are read again, or are lost
+        if their file is gone.
         """
         for generation in {id(generation): generation for generation, _ in self._pending}.values():
             generation.rewind()
@@ -383,7 +399,7 @@ class Chain(Counts):
         """Return the bytes ``[start, end)`` of *generation*, or None if they are gone.
 
         Raises:
-            NotNow: they may be had later.
+            NotNow: they may become readable later.
         """
         size = end - start
         data = self._look_into(generation, now_s, lambda known: self._tail.peek(known, start, size))
@@ -393,14 +409,14 @@ class Chain(Counts):
         """Return the checksum of *generation* before *offset*, None if its bytes are gone.
 
         Raises:
-            NotNow: they may be had later.
+            NotNow: they may become readable later.
         """
         place = self._look_into(generation, now_s, lambda known: self._tail.place_at(known, offset))
         return place.checksum if place is not None else None
 
     def _look_into(self, id: str, now_s: float, look: Callable[[Generation], T | None]) -> T | None:
-        """Return what *look* finds in the generation *id*, None if its bytes are gone: they are
-        when listings have not shown its file for long enough, not when one look misses it.
+        """Return what *look* finds in the generation *id*, None if its bytes are gone: listings
+        have not shown its file for long enough.
         """
         known = self._find(id)
         if known is None:
@@ -419,20 +435,20 @@ class Chain(Counts):
             if known.is_missed:
                 return None
             raise NotNow from error
-        except MOVED as error:
+        except Inconclusive as error:
             raise NotNow from error
-        known.failures, known.retry_at_s = 0, 0.0
+        known.succeed()
         if found is None and known.file is not None:
-            self._cut_off(known, known.file, now_s)
+            self._note_replaced(known, now_s)
             raise NotNow
         return found
 
     def position(self) -> tuple[str, int] | None:
-        """Return the generation and offset that was acknowledged last."""
+        """Return the generation and the offset up to which it was acknowledged last."""
         return self._position
 
     def backlog_bytes(self) -> int:
-        """Return how many bytes are known to wait for being acknowledged."""
+        """Return how many known bytes are not acknowledged."""
         return sum(
             generation.extent - generation.acked.offset
             for generation in self._generations
@@ -440,14 +456,14 @@ class Chain(Counts):
         )
 
     def is_finished(self) -> bool:
-        """Return whether the source has vanished and nothing of it is left to send."""
+        """Return whether the source has no files any more, and nothing is left to send."""
         return not (self._files or self._pending or self._generations)
 
     def may_go_on_alone(self) -> bool:
-        """Return whether `read` may return something later though no file changes: when a rotated
-        file's grace is over, or a file is tried again.
+        """Return whether `read` may return something later though no file changes: when the grace
+        of a rotated file is over, or a file is tried again.
         """
-        return self._look_again_at_s is not None or any(
+        return self._match_again_at_s is not None or any(
             generation.retry_at_s
             or (
                 generation.changed_since_s is not None
@@ -458,7 +474,7 @@ class Chain(Counts):
         )
 
     def saved(self) -> dict[str, Any]:
-        """Return, as JSON, what a new chain needs to go on from the acknowledged position."""
+        """Return, as JSON, the state with which a new chain continues where this one is."""
         return {
             "version": SAVED_VERSION,
             "position": list(self._position) if self._position else None,
@@ -467,11 +483,11 @@ class Chain(Counts):
             "past": self._past.saved(),
         }
 
-    # -- descriptors, and ends
+    # -- descriptors, ends and losses
 
     def close_idle(self, now_s: float) -> None:
-        """Close descriptors that were not used for a while, and deleted files over the limits."""
-        self._holding.close_idle(self._generations, now_s)
+        """Close descriptors that were not used for a while, and deleted files beyond the limits."""
+        self._open_files.close_idle(self._generations, now_s)
         self._settle(now_s)
 
     def release(self) -> None:
@@ -480,7 +496,7 @@ class Chain(Counts):
             generation.close_handle()
 
     def _settle(self, now_s: float) -> None:
-        """Give up what is gone: files that vanished for good, deleted ones beyond the limits."""
+        """Give up generations whose files are gone, or deleted and beyond the limits."""
         self._limits.descriptors.limit_deleted(
             now_s, bytes_max=self._limits.deleted_bytes, age_s=self._limits.deleted_age_s
         )
@@ -490,7 +506,7 @@ class Chain(Counts):
                 continue
             handle, since = generation.handle, generation.gone_since_s
             if handle is not None and handle.deleted_since is not None:
-                # The budget dropped it. It was open to the last, so its length is exact.
+                # The budget closed it. It was open until then, so its length is exact.
                 self._lose(generation, handle.size_at_close, DELETED)
             elif since is not None and self._is_gone(since, now_s):
                 if not generation.is_verified or generation.has_rest:
@@ -501,13 +517,13 @@ class Chain(Counts):
                     self._settle_done(generation)
 
     def _is_gone(self, since_s: float, now_s: float) -> bool:
-        """Return whether what no listing has shown since *since_s* will not be in the next one."""
-        unseen_s = self._sight.at(now_s) - since_s
-        return unseen_s >= self._gone_after_s and not self._turns.is_unsure(now_s)
+        """Return whether a file that no listing has shown since *since_s* is gone for good."""
+        unseen_s = self._watermark.at(now_s) - since_s
+        return unseen_s >= self._gone_after_s and not self._unsure.is_unsure(now_s)
 
     def _lose(self, generation: Generation, end: int, cause: str) -> None:
-        """Give up what is left of *generation*, which reached up to *end* as far as is known.
-        Nothing else may pass over bytes that stood in a file.
+        """Give up the rest of *generation*, which had bytes up to *end*, as far as is known. Only
+        here may bytes that were in a file be left unread, but for those left out on purpose.
         """
         start = generation.read.offset
         generation.miss()
@@ -521,11 +537,11 @@ class Chain(Counts):
 
     @property
     def has_losses(self) -> bool:
-        """Whether something was lost that nobody took."""
+        """Whether there are losses that `take_losses` did not return yet."""
         return bool(self._lost)
 
     def take_losses(self) -> list[Lost]:
-        """Return what was lost since this was last called: whoever takes it has to name it."""
+        """Return the losses since the last call; the caller has to report them to collectors."""
         taken, self._lost = self._lost, []
         return taken
 
@@ -544,22 +560,22 @@ class Chain(Counts):
         return next((each for each in every if id in (each.id, each.former)), None)
 
     def birth(self, id: str) -> list[Any]:
-        """Return, as JSON, what a new chain needs to know the generation *id* again: to be kept
-        before its first bytes are sent.
+        """Return, as JSON, the state by which a new chain recognises the generation *id*; it must
+        be on disk before the first bytes of *id* are sent.
         """
         found = self._find(id)
         assert found is not None
         return found.saved()
 
     def remember(self, birth: list[Any]) -> None:
-        """Take in what `birth` returned in a process that was killed before it saved more."""
+        """Restore what `birth` returned in a former process, which saved no state since then."""
         made = Generation.restore(birth)
         if self._find(made.id) is None:
             self._generations.append(made)
 
     def recall(self, known: Committed) -> bool:
-        """Take in what collectors have of a generation; False if it is known here, or cannot be
-        known again.
+        """Take what collectors have of a generation; return False if it is known here already, or
+        cannot be recognised.
         """
         if known.checksum is None or self._find(known.generation) is not None:
             return False
@@ -567,7 +583,7 @@ class Chain(Counts):
         return True
 
     def was_sent(self, id: str, end: int, after: Checksum) -> None:
-        """Note that a process before this one may have sent the bytes of *id* up to *end*."""
+        """Note that a former process may have sent the bytes of *id* up to *end*."""
         found = self._find(id)
         if found is not None:
             found.was_sent(end, after)

@@ -1,4 +1,4 @@
-"""What a chain hands out: the bytes to send next, cut where a message may end."""
+"""Chunks: the next bytes of a chain, cut where a message may end."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 from logpipeline import cri
 from logpipeline.wire import Checksums, Previous
-from logpipeline_shipper.files.sources import Format
+from logpipeline_shipper.files.listing import Format
 
-# Why bytes that stood in a file were never read.
-ROTATED = "rotated"  # the file was gone before its turn came
-DELETED = "deleted"  # the file was deleted, and held open for as long as the limits allow
-DAMAGED = "damaged"  # what a compressed file holds cannot be unpacked
+# Why bytes that were in a file were never read.
+ROTATED = "rotated"  # the file was gone before it was read
+DELETED = "deleted"  # the file was deleted, and was kept open as long as the limits allow
+DAMAGED = "damaged"  # a packed file cannot be unpacked
 
 
 class Lost(NamedTuple):
-    """Bytes of a generation that stood in a file, are gone, and were not sent; shipping of it began
-    at *begin*. There may have been more.
+    """Bytes of a generation that were in a file, are gone, and were not sent; shipping of the
+    generation began at *begin*. There may have been further bytes.
     """
 
     generation: str
@@ -33,9 +33,9 @@ class Chunk:
     """The bytes ``[start, end)`` of a generation.
 
     They end with a line unless *ends_inside_line*; the one exception is the last line of a file
-    that ended without a newline, which *lines* counts as a line. *checksums* are the generation's
-    before the first of them and after the last. *begins* says that the source is read from here on,
-    and what lies before is left out on purpose.
+    that ended without a newline, which *lines* counts as a line. *checksums* are those of the
+    generation before the first byte and after the last. *begins*: shipping begins here, and the
+    bytes before are left out on purpose.
     """
 
     generation: str
@@ -54,10 +54,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The first *length* bytes may be sent; 0 means that nothing is complete yet.
+    """The first *length* bytes may be sent; 0 means that no line is complete yet.
 
-    *inside_line* says that the line, or the run of fragments, goes on behind them; *forced* that
-    it is too long to wait for its end.
+    *inside_line*: the line, or the run of fragments, continues after them; *forced*: it is too long
+    to wait for its end.
     """
 
     length: int
@@ -68,13 +68,13 @@ class Cut:
 def cut(data: bytes, format: Format, *, line_bytes_max: int, closed: bool) -> Cut:
     """Decide how much of *data* can be sent.
 
-    *closed* says that *data* reaches to the end of a file that does not grow any more.
+    *closed*: *data* reaches to the end of a file that does not grow any more.
     """
     length = last_cut(data, format)
     if length:
         return Cut(length)
     if len(data) >= line_bytes_max:
-        # A run of fragments is cut between two of them, so that each stays a line of its format.
+        # A run of fragments is cut between two of them, so that each remains a valid line.
         whole = data.rfind(b"\n", 0, line_bytes_max) + 1 if format == "cri" else 0
         return Cut(whole or line_bytes_max, inside_line=True, forced=True)
     if closed and data:
@@ -83,12 +83,12 @@ def cut(data: bytes, format: Format, *, line_bytes_max: int, closed: bool) -> Cu
 
 
 def last_cut(data: bytes, format: Format) -> int:
-    """Return where the last whole line, or run of fragments, of *data* ends; 0 where none does."""
+    """Return the end of the last whole line, or run of fragments, in *data*; 0 if none ends."""
     return cri.last_cut(data) if format == "cri" else data.rfind(b"\n") + 1
 
 
 def open_streams(data: bytes) -> set[bytes]:
-    """Return the streams of the CRI lines *data* whose last fragment is still to come."""
+    """Return the streams in the CRI lines *data* whose last fragment is missing."""
     streams: set[bytes] = set()
     for line in data.split(b"\n"):
         fields = line[:64].split(b" ", 3)
@@ -102,25 +102,23 @@ def open_streams(data: bytes) -> set[bytes]:
 
 
 def times_of(data: bytes, format: Format) -> tuple[int, int]:
-    """Return the times of the first and of the last CRI line in nanoseconds; 0 where there is
-    none.
-    """
+    """Return the times of the first and of the last CRI line in nanoseconds; 0 if there is none."""
     if format != "cri":
         return 0, 0
     last = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
     return cri.time_ns(data[:40]), cri.time_ns(data[last : last + 40])
 
 
-class Counts:
-    """Counted since the start of the process."""
+class ReadCounters:
+    """Counters of one chain since the start of the process."""
 
     def __init__(self) -> None:
         self.missing_bytes = 0  # were in a file, and are gone unread
         self.unseen_generations = (
-            0  # files that vanished before their end was seen: at least so many
+            0  # files that were gone before their end was seen: at least so many
         )
-        self.restarts = 0  # another file stood where the known one was expected
-        self.truncations = 0  # a file shrank, or was cut and written again
-        self.hole_bytes = 0  # NULs that stood before the first line, where a file was truncated
-        self.long_lines = 0  # lines and runs of fragments that were cut for their length
+        self.restarts = 0  # another file was at the path of the known one
+        self.truncations = 0  # a file was truncated, maybe written again since
+        self.hole_bytes = 0  # NULs before the first line, left by a truncation
+        self.long_lines = 0  # lines and runs of fragments that were cut because of their length
         self.unreadable: Counter[str] = Counter()  # by reason; each file once per failure

@@ -1,4 +1,4 @@
-"""The folders in which logs are looked for: what they stand for, and which files they hold."""
+"""Scans the folders in which logs are searched: which sources and files each of them holds."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import Literal
 
 from logpipeline.codecs import Codec
-from logpipeline_shipper.files.naming import ASIDE, chains_of, restart_of, rotation_of
+from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, look_at, open_reader
 from logpipeline_shipper.files.reader import leading_nuls
+from logpipeline_shipper.files.rotation_names import ASIDE, chains_of, restart_of, rotation_of
 from logpipeline_shipper.files.source_filter import Patterns, State
-from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-# So much of a file, behind the NULs that it may begin with, tells what it is.
+# So many bytes, after leading NULs, are examined to see whether a file is text.
 SAMPLE_BYTES = 64 * 1024
-# A shorter sample with a line in it is taken for text whatever it holds.
+# A shorter sample with a line in it counts as text, whatever it holds.
 _SAMPLE_BYTES_MIN = 256
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x08\x1b"))
 _CONTROL_SHARE_MAX = 0.3
 _JOURNAL_MAGIC = b"LPKSHHRH"
 
-# A deeper folder is a mistake, or a trap.
+# A deeper folder is a mistake, or an attack.
 _DEPTH_MAX = 32
-# Half a dozen files change place in one rotation. A folder in which they never stand still is taken
-# as it was seen last.
+# Half a dozen files are renamed in one rotation. If the files of a folder never stand still, the
+# last look counts.
 LOOKS_MAX = 20
 # Everything below a host's own `files` folder.
 _EVERYTHING = Patterns((("**", "*"),))
@@ -40,19 +40,19 @@ Kind = Literal["hosts", "host", "pods", "pod", "container", "files"]
 Skipped = Callable[[Path, str], None]
 
 
-# What cannot be observed is an error, never an absence: an unreadable folder must not look as if
-# its files were deleted.
+# A folder that cannot be read is an error, never an absence: it must not look as if its files were
+# deleted.
 class FolderGone(Exception):
     """The folder does not exist."""
 
 
 class FolderUnreadable(Exception):
-    """The folder could not be observed; its message is one token."""
+    """The folder could not be read; the message is one token."""
 
 
 @dataclass(slots=True)
 class View:
-    """What a folder holds. *odd* is everything else, with the reason why it is never read."""
+    """The entries of a folder. *odd* are all others, with the reason why they are never read."""
 
     files: set[str] = field(default_factory=set)
     links: set[str] = field(default_factory=set)
@@ -61,11 +61,11 @@ class View:
 
 
 def look_into(path: Path, *, follow_link: bool) -> View:
-    """Return what the folder *path* holds.
+    """Return the entries of the folder *path*.
 
     Raises:
         FolderGone: it does not exist.
-        FolderUnreadable: it could not be observed.
+        FolderUnreadable: it could not be read.
     """
     view = View()
     try:
@@ -98,7 +98,7 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
     """Return the chains among the files *names* of *folder*, by the name of the live file.
 
     Raises:
-        FolderUnreadable: a file could not be observed.
+        FolderUnreadable: a file could not be examined.
     """
     chains: dict[str, list[ChainFile]] = {}
     for live, members in chains_of(names).items():
@@ -112,7 +112,7 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
         if files and f"{live}{ASIDE}" in names:
             aside = _observe(folder / f"{live}{ASIDE}", None, follow_link, is_live=False)
             if aside is not None and aside.key not in files:
-                # Its place among the others is the one that it had when it was the live file.
+                # Its place among the others stays that of the time when it was the live file.
                 chains[live].insert(0, replace(aside, is_aside=True))
     return chains
 
@@ -141,19 +141,19 @@ def _observe(
 
 
 def unread_reason(name: str) -> str | None:
-    """Return why a file with this *name* is never read, None if it is."""
+    """Return the reason why a file with this *name* is never read, None if it is read."""
     return None if rotation_of(name) is not None else "temporary-or-unknown-compression"
 
 
 class TextCheck:
-    """The verdicts on the files of one folder; each file is looked at once."""
+    """Decides which files of one folder are text; each file is examined once."""
 
     def __init__(self, report: Callable[[Path, str], None]) -> None:
         self._report = report
         self._verdicts: dict[str, tuple[tuple[int, int, int], bool]] = {}
 
     def is_text(self, file: ChainFile) -> bool | None:
-        """Return whether *file* is text; None while it holds nothing that tells."""
+        """Return whether *file* is text; None while it holds nothing, or only NULs."""
         known = self._verdicts.get(file.path.name)
         if known is not None and known[0] == file.identity:
             return known[1]
@@ -164,7 +164,7 @@ class TextCheck:
         except (Moved, TooManyOpen):
             return True
         except Unreadable as error:
-            # It stays in its chain, which tries it again and counts it.
+            # It stays in its chain, which tries it again and counts the failure.
             self._report(file.path, error.reason)
             return True
         try:
@@ -175,11 +175,11 @@ class TextCheck:
             reader.close()
         if not sample:
             return None
-        verdict = not is_binary(sample)
-        # A first line that is being written may hold a NUL and show its end only later.
-        if verdict or b"\n" in sample or len(sample) == SAMPLE_BYTES:
-            self._verdicts[file.path.name] = (file.identity, verdict)
-        return verdict
+        is_text = not is_binary(sample)
+        # A first line that is still being written may hold a NUL, and have no newline yet.
+        if is_text or b"\n" in sample or len(sample) == SAMPLE_BYTES:
+            self._verdicts[file.path.name] = (file.identity, is_text)
+        return is_text
 
     def keep(self, names: set[str]) -> None:
         """Forget files that are not among *names*."""
@@ -187,7 +187,7 @@ class TextCheck:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Return whether a file that begins with *sample* is no text: a good part of it are control
+    """Return whether a file that begins with *sample* is binary: many of its bytes are control
     characters.
     """
     if sample.startswith(_JOURNAL_MAGIC):
@@ -200,7 +200,7 @@ def is_binary(sample: bytes) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """One folder: what it is looked into for, and what was found at the last look."""
+    """One folder: what is searched in it, and what was found at the last look."""
 
     path: Path
     kind: Kind
@@ -220,9 +220,9 @@ class Folder:
         self.text = TextCheck(self.skipped)
 
     def look(self) -> bool:
-        """Look once more; return whether the folder is there.
+        """Look once more; return whether the folder exists.
 
-        Where it cannot be observed, what was known stays.
+        If it cannot be read, the former listings stay.
         """
         try:
             view, listings, sources = self._look_steadily()
@@ -242,9 +242,9 @@ class Folder:
         return True
 
     def _look_steadily(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
-        """Look, and where files are not where they were, until two looks see the same: of a log
-        that is just being rotated, one look may lack the very generation that is moved, which would
-        come last, or show one that is half compressed without its original.
+        """Look, and if files have moved, look again until two looks show the same: during a
+        rotation one look may lack the file that is being renamed, which would then be read last, or
+        show a half packed file without its original.
         """
         view, listings, sources = self._look_once()
         before = self.listings
@@ -305,7 +305,7 @@ class Folder:
         namespace, pod, _, container = self.names
         for name, reason in view.odd.items():
             self.skipped(self.path / name, reason)
-        # Docker's nodes have links here; whoever opens one checks where it leads.
+        # Nodes with Docker have links here; where a link leads is checked when it is opened.
         names = view.files | view.links
         for live, files in chain_files(self.path, names, follow_link=True).items():
             restart = restart_of(live)
@@ -357,16 +357,16 @@ class Folder:
 
 
 def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int, int]]]:
-    """Return which file stands where."""
+    """Return which file is at which path."""
     return {(file.path, file.identity) for listing in listings.values() for file in listing.files}
 
 
 def roots_of(host: HostSources, skipped: Skipped) -> list[Folder]:
-    """Return the folders to begin at for *host*."""
+    """Return the top folders of *host*."""
     exclude = host.exclude
     roots = []
     if host.pods_dir is not None:
-        # A pattern that covers the containers' logs as well must not ship them twice.
+        # A pattern that also matches the containers' logs must not ship them twice.
         below_pods = f"{host.pods_dir}/**"
         roots.append(Folder(host.pods_dir, "pods", host.host, Patterns.of(exclude), skipped))
         exclude = (*exclude, below_pods)

@@ -1,7 +1,7 @@
-"""Finds the sources: inotify for speed, a rescan for truth.
+"""Finds the sources: by inotify, to be fast, and by a rescan, to be certain.
 
-The rescan looks at every folder that is not watched. Watched folders are looked at as well, but
-within a small share of one core: with few folders all of them in every rescan, with 10,000 in turn.
+A rescan looks at every folder that is not watched. Watched folders are looked at as well, within a
+small share of one core: a few folders all in every rescan, 10,000 folders in turn.
 """
 
 from __future__ import annotations
@@ -19,30 +19,29 @@ from pathlib import Path
 from typing import Protocol
 
 from logpipeline_shipper.files.directory_scan import Folder, roots_of
-from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
 
-# A watch costs the kernel 1 KiB. Folders beyond are looked at in every rescan.
+# A watch costs the kernel 1 KiB. Further folders are looked at in every rescan.
 WATCHES_MAX = 32_768
-# The system's limit is shared with everybody else of our user; half of it is left to them.
+# All processes of a user share the system's limit; half of it is left to the others.
 _SYSTEM_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
 _READ_BYTES = 256 * 1024
 _EVENT = struct.Struct("iIII")
 
 # The share of one core that looking at watched, idle folders may cost.
 _IDLE_SHARE = 0.005
-# Others run in the same event loop: after so long they get a turn.
+# Other tasks run in the same event loop: after so long they get a turn.
 _SLICE_S = 0.01
-# Events are collected for so long: a busy file makes one hint instead of thousands.
+# Events are collected for so long: a busy file causes one hint instead of thousands.
 _LINGER_S = 0.005
-# A folder in which something changes all the time is looked at with pauses, as long as the look
-# took, times this.
+# A folder that changes all the time is looked at with pauses: the duration of the look, times this.
 _PAUSE_FACTOR = 10
 _PAUSE_MIN_S = 0.02
-# Events come in while others are read; what is not read after so many tries waits.
+# New events come while others are read; after so many reads the rest waits.
 _READS_MAX = 16
-# Folders beyond are not looked into: 10,000 pods with three containers each.
+# Further folders are not scanned: these are 10,000 pods with three containers each.
 _FOLDERS_MAX = 50_000
-# Reports are remembered so that each is made once.
+# Reports are kept so that each is made once.
 _REPORTS_MAX = 100_000
 
 OnListing = Callable[[Listing], None]
@@ -51,10 +50,10 @@ OnLooked = Callable[[float], None]
 
 
 class Events(Protocol):
-    """Takes what a `Watcher` reads."""
+    """Takes the events that a `Watcher` reads."""
 
     def on_changed(self, folder: Folder) -> None:
-        """A name came, went or changed in *folder*."""
+        """A name appeared, disappeared or changed in *folder*."""
 
     def on_written(self, folder: Folder, name: str) -> None:
         """The file *name* in *folder* was written to."""
@@ -105,7 +104,7 @@ class Watcher:
         return int(self._inotify.fileno())
 
     def watch(self, folder: Folder) -> bool:
-        """Watch *folder*; return False where that is not possible: it has to be polled."""
+        """Watch *folder*; return False if that is not possible: it has to be polled."""
         if folder in self._watches:
             return True
         if len(self._watches) >= self._watches_max:
@@ -115,7 +114,7 @@ class Watcher:
         except OSError:
             return False
         if (other := self._folders.get(watch)) is not None:
-            # Two paths of one folder (two hosts may read the same): one is watched, one polled.
+            # Two paths of one folder (two hosts may have the same): one is watched, one polled.
             return other is folder
         self._folders[watch] = folder
         self._watches[folder] = watch
@@ -133,12 +132,12 @@ class Watcher:
             return  # the kernel removed it together with the folder
 
     def is_watched(self, folder: Folder) -> bool:
-        """Return whether changes of *folder* are told."""
+        """Return whether *folder* is watched."""
         return folder in self._watches
 
     def read(self, events: Events) -> bool:
-        """Tell *events* what happened since the last call, each thing once; return whether there
-        was anything.
+        """Pass the events since the last call to *events*, each one once; return whether there were
+        any.
         """
         try:
             data = os.read(self.fileno(), _READ_BYTES)
@@ -153,10 +152,10 @@ class Watcher:
             key = (watch, data[start:position])
             seen[key] = seen.get(key, 0) | mask
         for (watch, padded), mask in seen.items():
-            self._tell(events, watch, padded, mask)
+            self._pass(events, watch, padded, mask)
         return True
 
-    def _tell(self, events: Events, watch: int, padded: bytes, mask: int) -> None:
+    def _pass(self, events: Events, watch: int, padded: bytes, mask: int) -> None:
         if mask & self._overflow:
             events.on_overflow()
             return
@@ -167,21 +166,21 @@ class Watcher:
             del self._folders[watch]
             self._watches.pop(folder, None)
         if mask & self._moved:
-            self.forget(folder)  # its path leads to another folder now, or to none
+            self.forget(folder)  # another folder is at its path now, or none
         if mask & self._modify:
             events.on_written(folder, os.fsdecode(padded.rstrip(b"\0")))
         if mask & ~self._modify:
             events.on_changed(folder)
 
     def close(self) -> None:
-        """Give the instance back."""
+        """Close the inotify instance."""
         self._inotify.close()
 
 
 class Discovery:
-    """See the module. *skipped* is told each path that is left out, once, with the reason.
+    """See the module. *skipped* is called once for each path that is left out, with the reason.
 
-    Without *is_watching*, as where the system cannot watch, every rescan looks at every folder.
+    Without *is_watching*, or if the system has no inotify, every rescan looks at every folder.
     """
 
     def __init__(
@@ -199,7 +198,7 @@ class Discovery:
         self._reported: dict[Path, str] = {}
 
     def scan(self) -> list[Listing]:
-        """Return all sources there are now."""
+        """Return the listings of all sources that exist now."""
         found: list[Listing] = []
         queue = deque(self._roots())
         while queue:
@@ -212,22 +211,22 @@ class Discovery:
     async def run(
         self, on_listing: OnListing, on_write: OnWrite, on_looked: OnLooked = lambda until_s: None
     ) -> None:
-        """Tell about each source that is new, has changed or vanished, and about writes to files,
-        until cancelled; and, again and again, up to when (in the loop's time) all that happened in
-        the folders has been told: the first time when each folder was looked at.
+        """Call *on_listing* for each source that is new, changed or gone, and *on_write* for writes
+        to files, until cancelled. Call *on_looked* again and again with the time (of the loop) up
+        to which all changes of the folders were reported; first when each folder was looked at.
 
-        A source whose files changed is hinted once more after the next rescan, when a rotated
-        file is known to be complete.
+        For a source whose files changed, *on_write* is called once more after the next rescan, when
+        a rotated file is known to be complete.
         """
         try:
             watcher = Watcher() if self._is_watching else None
         except OSError:
             watcher = None
-        patrol = _Patrol(self._roots(), watcher, self._rescan_s, on_listing, on_write)
+        scanner = _Scanner(self._roots(), watcher, self._rescan_s, on_listing, on_write)
         try:
-            await patrol.run(on_looked)
+            await scanner.run(on_looked)
         finally:
-            patrol.close()
+            scanner.close()
 
     def _roots(self) -> list[Folder]:
         return [root for host in self._hosts for root in roots_of(host, self._report)]
@@ -238,8 +237,8 @@ class Discovery:
             self._skipped(path, reason)
 
 
-class _Patrol:
-    """One run of a `Discovery`: which folders are due, and what was told of each."""
+class _Scanner:
+    """One run of a `Discovery`: which folders are due, and what was reported of each."""
 
     def __init__(
         self,
@@ -256,10 +255,10 @@ class _Patrol:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._roots = roots
-        self._told: dict[Folder, dict[SourceId, Listing]] = {}
+        self._listed: dict[Folder, dict[SourceId, Listing]] = {}
         self._polled: dict[Folder, None] = {}
         self._round: deque[Folder] = deque()
-        # Since when each of them may have changed without being looked at.
+        # The time since which each of them may have changed without a look.
         self._changed: dict[Folder, float] = dict.fromkeys(roots, self._loop.time())
         # All events that happened before have been read.
         self._unread_since_s = self._loop.time()
@@ -330,9 +329,9 @@ class _Patrol:
             self.on_changed(folder)
 
     def on_overflow(self) -> None:
-        self._changed = dict.fromkeys(self._told, self._unread_since_s) | self._changed
-        for told in self._told.values():
-            for source in told:
+        self._changed = dict.fromkeys(self._listed, self._unread_since_s) | self._changed
+        for listings in self._listed.values():
+            for source in listings:
                 self._on_write(source)
         self._wake.set()
 
@@ -345,7 +344,7 @@ class _Patrol:
                 await self._look(folder)
 
     async def _rescan(self) -> None:
-        absent = [root for root in self._roots if root not in self._told]
+        absent = [root for root in self._roots if root not in self._listed]
         for folder in [*absent, *self._polled]:
             await self._look(folder)
         self._credit_s = min(self._credit_s, 0.0) + _IDLE_SHARE * self._rescan_s
@@ -353,7 +352,7 @@ class _Patrol:
             if self._credit_s <= 0:
                 return
             folder = self._round.popleft()
-            if folder in self._told and folder not in self._polled:
+            if folder in self._listed and folder not in self._polled:
                 self._round.append(folder)
                 self._credit_s -= await self._look(folder)
 
@@ -373,13 +372,13 @@ class _Patrol:
         started_s = time.perf_counter()
         self._changed.pop(folder, None)
         before = list(folder.subfolders.values())
-        # Watch first, then look: whatever comes in between is told.
+        # Watch first, then look: a change in between causes an event.
         is_watched = self._watcher is not None and self._watcher.watch(folder)
         is_there = folder.look()
         for child in before:
             if folder.subfolders.get(child.path.name) is not child:
                 self._forget(child)
-        self._tell(folder)
+        self._report(folder)
         if not is_there:
             self._forget(folder)
         elif is_watched:
@@ -387,34 +386,34 @@ class _Patrol:
         else:
             self._polled[folder] = None
         for child in folder.subfolders.values():
-            if child not in self._told and len(self._told) < _FOLDERS_MAX:
+            if child not in self._listed and len(self._listed) < _FOLDERS_MAX:
                 queue.append(child)
         cost_s = time.perf_counter() - started_s
         pause_s = max(_PAUSE_MIN_S, _PAUSE_FACTOR * cost_s)
         self._not_before_s[folder] = self._loop.time() + pause_s
         return cost_s
 
-    def _tell(self, folder: Folder) -> None:
-        if folder not in self._told:
+    def _report(self, folder: Folder) -> None:
+        if folder not in self._listed:
             self._round.append(folder)
-        told = self._told.get(folder, {})
-        self._told[folder] = folder.listings
+        former = self._listed.get(folder, {})
+        self._listed[folder] = folder.listings
         for source, listing in folder.listings.items():
-            before = told.get(source)
+            before = former.get(source)
             if before != listing:
                 self._on_listing(listing)
                 if before is None or _identities(before) != _identities(listing):
                     self._hint_later[source] = self._loop.time() + self._rescan_s
-        for source in told.keys() - folder.listings.keys():
+        for source in former.keys() - folder.listings.keys():
             self._on_listing(Listing(source, ()))
             self._hint_later[source] = self._loop.time() + self._rescan_s
 
     def _forget(self, folder: Folder) -> None:
-        """Tell that the sources of *folder*, and of all below, have vanished."""
+        """Report that the sources of *folder*, and of all folders below, are gone."""
         for gone in folder.walk():
             if self._watcher is not None:
                 self._watcher.forget(gone)
-            for source in self._told.pop(gone, {}):
+            for source in self._listed.pop(gone, {}):
                 self._on_listing(Listing(source, ()))
                 self._hint_later[source] = self._loop.time() + self._rescan_s
             for register in (self._polled, self._changed, self._not_before_s):

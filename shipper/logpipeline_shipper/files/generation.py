@@ -1,9 +1,9 @@
-"""One incarnation of a source's file: which file it is, where its bytes lie now, how far they were
+"""One incarnation of a source's file: which file it is, where its bytes are now, how far they are
 read, and how far acknowledged.
 
-Its id is random and made once, when the file is first seen: two files never share one, however
-alike their bytes are. Only this module writes the fields of a generation; others ask it, or tell it
-what happened.
+Its id is random and made once, when the file is first seen: two files never share an id, however
+similar their bytes are. Only this module writes the fields of a generation; other modules call its
+methods to ask for a fact or to report an event.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from logpipeline import checksum
 from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.records import Committed
 from logpipeline_shipper.files.chunk import Chunk
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Handle
 from logpipeline_shipper.files.reader import Content, Part
-from logpipeline_shipper.files.sources import ChainFile
 
 ID_BYTES = 8
-# The bytes before an offset by which a read is checked: whoever cut the file has changed them.
+# A read is verified by so many bytes before its offset: a truncation changes them.
 TAIL_BYTES = 256
-# The first bytes, by which a file is known again of which nothing was read yet.
+# A file of which nothing was read yet is recognised by so many first bytes.
 HEAD_BYTES = 4096
-# So much of a file is read again after a restart, to see by its checksum that it is still the same.
-# Of a larger one its first bytes and its last ones are looked at.
+# After a restart a file up to this size is read again, to verify by its checksum that it is still
+# the same. Of a larger one the first bytes and the last ones are compared.
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
-# Of two larger files one does not begin with all of the other's bytes, unless it is a copy. A
-# smaller one may be written again with the same bytes, or hold no more than what each begins with.
+# If a file larger than this begins with all bytes of another one, it is a copy. A smaller file may
+# be one that a program wrote again with the same bytes, or hold only a header that each file has.
 ALIKE_BYTES_MAX = 1024 * 1024
 _PIECE_BYTES = 256 * 1024
+# A file that cannot be read is tried again after 1, 2, 4 … seconds, and at last after so many.
+_RETRY_MAX_S = 60.0
 
 
 def checksum_of(content: Content, start: int, end: int) -> Checksum | None:
-    """Return the checksum of ``[start, end)``; None where *content* is shorter."""
+    """Return the checksum of ``[start, end)``; None if *content* is shorter."""
     value, at = NOTHING, start
     while at < end:
         data = content.read(at, min(_PIECE_BYTES, end - at))
@@ -49,22 +51,22 @@ def checksum_of(content: Content, start: int, end: int) -> Checksum | None:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What is kept of the *size* bytes before an offset, once they themselves are forgotten."""
+    """The digest of the *size* bytes before an offset, kept in place of the bytes."""
 
     size: int
     digest: str
 
     @staticmethod
     def of(tail: bytes) -> Trace:
-        """Return what is kept of *tail*."""
+        """Return the trace of *tail*."""
         return Trace(len(tail), hashlib.blake2b(tail, digest_size=8).hexdigest() if tail else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a file that was reached. *checksum* is that of all bytes from where shipping of
-    the file began up to *offset*, *tail* the last of them or their trace; *is_inside_line* says
-    that the line, or the run of fragments, goes on behind it.
+    """A place in a file. *checksum* is that of all bytes from the offset where shipping of the file
+    began up to *offset*, *tail* the last of these bytes or their trace. *is_inside_line*: the line,
+    or the run of fragments, continues after it.
     """
 
     offset: int = 0
@@ -73,8 +75,8 @@ class Place:
     is_inside_line: bool = False
 
     def behind(self, data: bytes, *, is_inside_line: bool, value: Checksum | None = None) -> Place:
-        """Return the place behind *data*, which begins here; *value* is the checksum there, where
-        it was computed before.
+        """Return the place after *data*, which begins here; *value* is the checksum there, if it
+        was computed already.
         """
         tail = data[-TAIL_BYTES:]
         if len(tail) < TAIL_BYTES and isinstance(self.tail, bytes):
@@ -85,15 +87,15 @@ class Place:
 
     @property
     def trace(self) -> Trace:
-        """What is kept of the bytes before it."""
+        """The trace of the bytes before it."""
         return Trace.of(self.tail) if isinstance(self.tail, bytes) else self.tail
 
     def without_tail(self) -> Place:
-        """Return the same place in less memory."""
+        """Return the same place, in less memory."""
         return Place(self.offset, self.checksum, self.trace, self.is_inside_line)
 
     def is_behind(self, content: Content) -> bool:
-        """Return whether *content* has the same bytes right before this place."""
+        """Return whether *content* has the same bytes directly before this place."""
         if isinstance(self.tail, bytes):
             return content.read(self.offset - len(self.tail), len(self.tail)) == self.tail
         return Trace.of(content.read(self.offset - self.tail.size, self.tail.size)) == self.tail
@@ -121,7 +123,7 @@ class Head:
 
     @staticmethod
     def of(content: Content) -> Head:
-        """Return the head of *content* as far as it is there."""
+        """Return the head of *content*, which may be shorter than `HEAD_BYTES`."""
         data = content.read(0, HEAD_BYTES)
         return Head(len(data), checksum.extend(NOTHING, data))
 
@@ -133,13 +135,13 @@ class Head:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """See the module. *file* is None while no listing shows it. *begin* is where shipping of it
-    began: what lies before was left out on purpose.
+    """See the module. *file* is None while no listing shows it. *begin* is the offset where
+    shipping of it began: the bytes before are left out on purpose.
 
-    *length* is its last byte's end once nothing more can come; *is_passed* says that newer ones may
-    be read before it. *read* and *acked* are how far it got; *reached* is how far it was read
-    before it was read again. Its file may be a copy that was made before the last of that was
-    written: *kept* is where it ends then.
+    *length* is its length once nothing more can be written; *is_passed*: newer generations may be
+    read before it. *read* and *acked* are the places up to which it was read and acknowledged,
+    *reached* the place up to which it was read before it was rewound. Its file may be a copy that
+    was made before the last bytes were written: then *kept* is the end of the copy.
     """
 
     id: str
@@ -152,32 +154,33 @@ class Generation:
     head: Head = Head()
     identity: tuple[int, int, int] | None = None
     is_compressed: bool = False
-    # The name under which another process sent the bytes before *begin*, as collectors told. It may
-    # have been another machine's, so nothing more is sent under it.
+    # The id under which another process sent the bytes before *begin*, as collectors report. That
+    # process may have run on another machine, so nothing more is sent under this id.
     former: str = ""
-    is_recalled: bool = False  # whether no file is known yet that has these bytes
-    is_verified: bool = True  # whether it is known that the file is still the one that was read
+    is_recalled: bool = False  # known from collectors alone: no file was found that has its bytes
+    is_verified: bool = True  # since the start of the process its file was seen to be the same
     is_passed: bool = False
     length: int | None = None
-    size: int = 0  # how long it was seen to be, and since when
+    size: int = 0  # the largest length that was seen, and when it was seen
     grown_s: float = 0.0
-    stamp: tuple[int, int] = (0, 0)  # length and time of its file, as a listing saw them last
-    # Its file was cut then: a listing with that time of change, or an older one, shows other bytes.
+    stamp: tuple[int, int] = (0, 0)  # length and time of modification in the last listing
+    # Its file was truncated then: a listing with this time of modification, or an older one, shows
+    # the bytes before the truncation.
     began_ns: int | None = None
-    searched: int = 0  # bytes up to here hold no end of a line behind the offset
+    searched: int = 0  # no line ends between the offset and here
     handle: Handle | None = None
     newer_since_s: float | None = None
     gone_since_s: float | None = None
-    is_lost: bool = False  # what is left of it cannot be read, or is left out on purpose
-    is_missed: bool = False  # it cannot be read: a copy of it is welcome
+    is_lost: bool = False  # its rest cannot be read, or is left out on purpose
+    is_missed: bool = False  # its rest cannot be read, unless a copy is found
     failures: int = 0
     failing_since_s: float = 0.0
     retry_at_s: float = 0.0
-    touched: tuple[int, float] | None = None  # a new time without new bytes, and since when
+    touched: tuple[int, float] | None = None  # a new time without new bytes, and when it was seen
 
     @staticmethod
     def new(file: ChainFile, now_s: float) -> Generation:
-        """Return one that was never seen before."""
+        """Return the generation of a new file."""
         made = Generation(secrets.token_hex(ID_BYTES))
         made.bind(file, now_s)
         return made
@@ -186,7 +189,7 @@ class Generation:
 
     @classmethod
     def recalled(cls, known: Committed, checksum: Checksum) -> Self:
-        """Return one that goes on behind what collectors have of *known*, in the file that has
+        """Return a generation that continues where collectors have *known*, in the file that has
         the same bytes up to there.
         """
         place = Place(known.offset, checksum)
@@ -197,37 +200,37 @@ class Generation:
 
     @property
     def proof(self) -> Place:
-        """The last place by which it can be known again."""
+        """The last place by which it can be recognised."""
         return self.read if self.read.offset >= self.reached.offset else self.reached
 
     @property
     def is_final(self) -> bool:
-        """Whether its end is known, and nothing can come behind it."""
+        """Whether its end is known, and nothing can be written after it."""
         return self.is_lost or self.length is not None
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing of it is to be read any more."""
+        """Whether there is nothing more to read."""
         return self.is_lost or (self.length is not None and self.read.offset >= self.length)
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of it is to be read or acknowledged any more."""
+        """Whether there is nothing more to read or to acknowledge."""
         return self.is_read and self.acked.offset >= self.read.offset
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are bytes that were not searched for the end of a line yet."""
+        """Whether it has bytes in which the end of a line was not searched yet."""
         return self.extent > max(self.searched, self.read.offset)
 
     @property
     def has_rest(self) -> bool:
-        """Whether it ends with a line that is not finished."""
+        """Whether it has bytes that are not read: an unfinished line, at least."""
         return self.extent > self.read.offset
 
     @property
     def extent(self) -> int:
-        """Up to where there are bytes, as far as is known."""
+        """The offset up to which it has bytes, as far as is known."""
         return max(self.size, self.proof.offset)
 
     @property
@@ -237,14 +240,16 @@ class Generation:
 
     @property
     def changed_since_s(self) -> float | None:
-        """Since when it has not been its source's live file, None while it is."""
+        """The time since which it is not the live file of its source, None while it is."""
         times = [time for time in (self.gone_since_s, self.newer_since_s) if time is not None]
         return min(times, default=None)
 
     # -- whether bytes are its own
 
-    def is_in(self, content: Content) -> bool:
-        """Return whether *content*, the file that was taken for it, still has what was read."""
+    def verify(self, content: Content) -> bool:
+        """Return whether *content*, the file that is taken for it, still has what was read. The
+        first time after a restart all of that is compared, and that it was the same is noted.
+        """
         reached = self._there(self.reached)
         if not content.compressed and content.size() < max(self.size, reached.offset):
             return False
@@ -254,7 +259,7 @@ class Generation:
         if is_further and not reached.is_behind(content):
             return False
         if not self.is_verified:
-            # Also by what a process before may have sent: the file may have been cut since.
+            # Up to what a former process may have sent: the file may have been truncated since.
             proof = self._there(self.proof)
             size = proof.offset - self.begin
             if size <= WHOLE_BYTES_MAX and not self._has_checksum(content, proof):
@@ -263,10 +268,10 @@ class Generation:
         return True
 
     def is_copied_in(self, content: Content) -> bool:
-        """Return whether *content*, a file that was never seen before, is a copy of it, be it
-        compressed: by all of its bytes that were read, since a head and a tail are alike in many
-        files. One whose file was read to its end, and removed, is not copied in a small file with
-        more: that one begins alike.
+        """Return whether *content*, a new file, is a copy of it, packed or not: by all bytes that
+        were read, since a head and a tail are the same in many files. If its file was read to the
+        end, and removed, then a small file with further bytes is no copy: it only begins with the
+        same bytes.
         """
         proof = self._there(self.proof)
         if proof.offset > self.begin:
@@ -277,18 +282,18 @@ class Generation:
             return not (may_be_alike and self.has_more_in(content))
         if not self.head.begins(content):
             return False
-        mask = 0xFFFFFFFF if content.compressed else -1  # gzip tells lengths modulo 4 GiB
+        mask = 0xFFFFFFFF if content.compressed else -1  # gzip notes lengths modulo 4 GiB
         return not content.tells_size or content.size() >= self.size & mask
 
     def has_more_in(self, content: Content) -> bool:
-        """Return whether *content*, a copy of it, has bytes behind the last one that was read."""
+        """Return whether *content*, a copy of it, has bytes after the last one that was read."""
         return bool(content.read(self._there(self.proof).offset, 1))
 
     def end_in(self, content: Content, recent: Sequence[Part]) -> Place | None:
-        """Return where *content*, a file that was never seen before, ends, if it is a copy of it
-        that was made before the last of the *recent* bytes was written; else None.
+        """Return the end of *content*, a new file, if it is a copy of it that was made before the
+        last of the *recent* bytes was written; else None.
         """
-        # A file that was written to after these bytes is no copy: it is another one that begins
+        # A file that was written to after these bytes is no copy: it is another file that begins
         # with the same bytes.
         if not recent or content.written_ns() > recent[-1].written_ns:
             return None
@@ -304,37 +309,37 @@ class Generation:
                 return None
             place = place.behind(data, is_inside_line=not data.endswith(b"\n"))
             if len(data) < len(part.data):
-                # An empty file has nothing to read: it need not be a copy. The checksum comes last,
-                # since it reads the whole file, and a copy that is being made is looked at often.
+                # An empty file has nothing to compare: it need not be a copy. The checksum comes
+                # last, since it reads the whole file, and a copy in the making is looked at often.
                 is_copy = place.offset > self.begin and self._has_checksum(content, start)
                 return place if is_copy else None
         return None
 
     def is_proven_in(self, content: Content) -> bool:
-        """Return whether *content*, of which not even the name says so, is a copy of it."""
+        """Return whether *content*, a file with another source's name, is a copy of it."""
         proof = self._there(self.proof)
         if not (proof.offset > self.begin or (self.head.size and self.size)):
             return False
-        # A head may reach beyond what was read, and was copied.
+        # A head may reach further than what was read, and than what was copied.
         is_head_copied = proof.offset <= self.begin or self.head.size <= proof.offset
         return (not is_head_copied or self.head.begins(content)) and self.is_copied_in(content)
 
     def _there(self, place: Place) -> Place:
-        """Return *place*, or the end of its file where that is nearer."""
+        """Return *place*, or the end of its file if the file ends before it."""
         return place if self.kept is None or place.offset <= self.kept.offset else self.kept
 
     def _has_checksum(self, content: Content, place: Place) -> bool:
         return checksum_of(content, self.begin, place.offset) == place.checksum
 
-    # -- what happens to it
+    # -- events
 
     def bind(self, file: ChainFile, now_s: float) -> None:
-        """Note that its bytes lie in *file*."""
+        """Note that its bytes are in *file*."""
         if file.compressed and not self.is_compressed and self.length is None:
-            # Its length does not tell whether it has more than was read: that has to be looked for.
+            # Its length does not show whether it has more than was read: it has to be unpacked.
             self.is_passed = False
         if file.identity != self.identity:
-            self.began_ns = None  # it was the time of another file
+            self.began_ns = None  # it is the time of another file
         self.file, self.identity, self.is_compressed = file, file.identity, file.compressed
         self.is_recalled = False
         self.touched, self.gone_since_s = None, None
@@ -345,8 +350,8 @@ class Generation:
             self._grow(file.size, now_s)
 
     def shorten(self, end: int, kept: Place | None, head: Head) -> None:
-        """Note that its file is a copy, which ends at *end*, before what was seen of it, and begins
-        with *head*; *kept* is that end, where more was read.
+        """Note that its file is a copy, which begins with *head* and ends at *end*, before the end
+        that was seen of the original; *kept* is the end of the copy if more was read.
         """
         self.size, self.kept, self.head = end, kept, head
 
@@ -355,10 +360,11 @@ class Generation:
         if not self.is_lost:
             self.length = None
 
-    def is_rewritten(self, file: ChainFile, now_s: float, patience_s: float) -> bool:
-        """Return whether somebody wrote the same bytes into its *file* once more, as a program does
-        that says the same in each run. It is noted, and decided when it lasts for *patience_s*: of
-        a program that appends, the new time can be seen before the new length.
+    def note_touch(self, file: ChainFile, now_s: float, patience_s: float) -> bool:
+        """Note whether *file*, its own, has a new time and the old length; return whether that has
+        lasted for *patience_s*. Then a program that writes the same in each run has written the
+        same bytes once more. A program that appends shows the new time before the new length as
+        well, but for a moment only.
         """
         size, _ = self.stamp
         is_touched = (file.size, file.mtime_ns) != self.stamp and file.size == size
@@ -370,39 +376,64 @@ class Generation:
         return now_s - self.touched[1] >= patience_s
 
     def lose_sight(self, now_s: float) -> None:
-        """Note that no listing shows it; it may turn up elsewhere."""
+        """Note that no listing shows its file; it may be found at another path."""
         self.file = None
         if self.gone_since_s is None:
             self.gone_since_s = now_s
 
     def lose_file(self, now_s: float) -> None:
-        """Note that its file has other bytes now; a copy may turn up."""
+        """Note that its file has other bytes now; a copy may be found."""
         self.close_handle()
         self.identity = None
         self.gone_since_s = None
         self.lose_sight(now_s)
 
-    def hold(self, handle: Handle, now_s: float) -> None:
+    def keep_open(self, handle: Handle, now_s: float) -> None:
         """Keep its file open."""
         self.handle = handle
-        self.look(handle, now_s)
+        self.observe(handle, now_s)
         if handle.compressed:
-            # Several members, or 4 GiB: the end of a compressed file does not tell its length.
+            # Because of several members, or 4 GiB, the end of a packed file need not be its length.
             self.size = max(handle.size(), self.read.offset)
 
-    def look(self, content: Content, now_s: float) -> None:
-        """Note what *content*, its file, shows of itself."""
+    def observe(self, content: Content, now_s: float) -> None:
+        """Note the head and the length of *content*, its file."""
         if self.head.size < HEAD_BYTES and (self.head.size < self.size or not self.head.size):
             self.head = Head.of(content)
         if not content.compressed and (size := content.size()) > self.size:
             self._grow(size, now_s)
 
     def begin_anew(self, size: int, mtime_ns: int) -> None:
-        """Note that its file, which is *size* bytes long now and was changed last at *mtime_ns*,
-        held other bytes before. A listing of then may still come, with their length: it is known
-        by its time.
+        """Note that its file, which is *size* bytes long now and was modified last at *mtime_ns*,
+        held other bytes before. A listing that was made before may still come, with the former
+        length: it is recognised by its time.
         """
         self.size, self.stamp, self.began_ns = size, (size, mtime_ns), mtime_ns
+
+    def be_newest(self) -> None:
+        """Note that no file of the source is newer."""
+        self.newer_since_s = None
+
+    def note_newer(self, now_s: float) -> None:
+        """Note that the source has a newer file."""
+        if self.newer_since_s is None:
+            self.newer_since_s = now_s
+
+    def fail(self, now_s: float) -> None:
+        """Note that its file cannot be read."""
+        if not self.failures:
+            self.failing_since_s = now_s
+        self.failures += 1
+        self.close_handle()
+        self.try_again(now_s + min(2.0 ** (self.failures - 1), _RETRY_MAX_S))
+
+    def try_again(self, at_s: float) -> None:
+        """Have its file read again at *at_s*, and not before."""
+        self.retry_at_s = at_s
+
+    def succeed(self) -> None:
+        """Note that its file could be read."""
+        self.failures, self.retry_at_s = 0, 0.0
 
     def search(self, end: int) -> None:
         """Note that no line ends between the offset and *end*."""
@@ -427,7 +458,7 @@ class Generation:
             )
 
     def begin_at(self, place: Place) -> None:
-        """Leave out what lies before *place*, on purpose."""
+        """Leave out the bytes before *place*, on purpose."""
         self.begin = place.offset
         self.go_back(Place(place.offset, NOTHING, place.tail, place.is_inside_line))
 
@@ -436,16 +467,16 @@ class Generation:
         self.length, self.is_passed = length, True
 
     def give_up(self) -> None:
-        """Note that what is left of it is left out on purpose."""
+        """Leave out its rest, on purpose."""
         self.is_lost = self.is_passed = True
 
     def miss(self) -> None:
-        """Note that what is left of it cannot be read, unless a copy turns up."""
+        """Note that its rest cannot be read, unless a copy is found."""
         self.give_up()
         self.is_missed = True
 
-    def find(self, *, has_more: bool) -> None:
-        """Note that a copy of it turned up, which may have more than was read."""
+    def note_copy(self, *, has_more: bool) -> None:
+        """Note that a copy of it was found; *has_more*: the copy has more than was read."""
         if self.is_missed:
             self.is_lost = self.is_missed = False
             self.length = None
@@ -467,23 +498,23 @@ class Generation:
         self.searched = place.offset
 
     def forget_tails(self) -> None:
-        """Keep traces alone: a source may have many generations that are done."""
+        """Replace its tails by traces: a source may have many generations that are done."""
         if isinstance(self.acked.tail, bytes):
             self.read = self.acked = self.acked.without_tail()
         self.reached = Place()
 
     def close_handle(self) -> None:
-        """Give the descriptor back; the file can be opened again while it has a name."""
+        """Close its file, which can be opened again while it has a name."""
         if self.handle is not None:
             self.handle.close()
             self.handle = None
 
     def was_sent(self, end: int, after: Checksum) -> None:
-        """Note that its bytes up to *end* may have been sent, by a process before this one."""
+        """Note that a former process may have sent its bytes up to *end*."""
         if end > max(self.read.offset, self.reached.offset):
             self.reached = Place(end, after)
 
-    # -- what a restart needs to know
+    # -- saved state
 
     def saved(self) -> list[Any]:
         """Return it as JSON."""
@@ -496,9 +527,9 @@ class Generation:
 
     @classmethod
     def restore(cls, row: list[Any]) -> Self:
-        """Return the generation that `saved` described; its file is still to be found."""
+        """Return the generation that `saved` described; its file has to be found."""
         id, identity, is_compressed, begin, acked, head, size, stamp, length, former, *more = row
-        kept = more[0] if more else None  # former versions had none
+        kept = more[0] if more else None  # former versions saved none
         place = Place.restore(acked)
         device, inode, born_ns = identity
         return cls(
@@ -521,8 +552,8 @@ class Generation:
 
 
 def has_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
-    """Return whether a chain that saved *saved*, and noted its *births*, knew of bytes that it had
-    not read.
+    """Return whether the chain that saved *saved*, and noted *births* since, knew of bytes that it
+    had not read.
     """
     rows = [*(saved["generations"] if saved is not None else ()), *births]
     return any(Generation.restore(row).has_rest for row in rows)
@@ -531,7 +562,7 @@ def has_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> boo
 def saved_identities(
     saved: dict[str, Any] | None, births: Iterable[list[Any]]
 ) -> list[tuple[int, int, int]]:
-    """Return which files a chain knew that saved *saved*, and noted its *births*."""
+    """Return the identities of the files of the chain that saved *saved* and noted *births*."""
     rows = [*(saved["generations"] if saved is not None else ()), *births]
     found = [Generation.restore(row).identity for row in rows]
     return [identity for identity in found if identity is not None]

@@ -1,5 +1,5 @@
-"""The generations of one source together: their order, and which of them are held open, wait, or
-are remembered.
+"""The generations of one source together: their order, which are kept open, which have to wait, and
+which are past.
 """
 
 from __future__ import annotations
@@ -8,19 +8,20 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from logpipeline_shipper.files.file_identity import Finding, Unsure
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.recognition import NOT_READ, Finding, Unsure
+from logpipeline_shipper.files.open_file import NOT_READ
 from logpipeline_shipper.files.tail import Tail
 
-# Beside the files that there were: logrotate compresses one rotation later. Its usual 4 and
-# kubelet's 5 are far below.
+# As many as the source had files, and so many more: logrotate compresses one rotation later. Its
+# usual 4 files and kubelet's 5 are far fewer.
 GONE_MAX = 64
 
 
 def as_before(listed: Sequence[Generation], before: Sequence[Generation]) -> list[Generation]:
-    """Return *listed*, in the order of their names, with those that were known *before* in the
-    order that they had: a rotator may have given one a name that tells no age.
+    """Return *listed*, which are in the order of their names, with those that were known *before*
+    in the order that they had then: a rotator may have given one a name that does not show its age.
     """
     place = {id(known): number for number, known in enumerate(before)}
     known = iter(sorted((g for g in listed if id(g) in place), key=lambda g: place[id(g)]))
@@ -28,8 +29,8 @@ def as_before(listed: Sequence[Generation], before: Sequence[Generation]) -> lis
 
 
 def with_hidden(listed: Sequence[Generation], every: Sequence[Generation]) -> list[Generation]:
-    """Return *every* generation in the order of those that are *listed*: one that no listing shows
-    stays where it was among the others.
+    """Return *every* generation in the order of those that are *listed*; one that no listing shows
+    keeps its place among the others.
     """
     order = list(listed)
     for index, generation in enumerate(every):
@@ -39,30 +40,30 @@ def with_hidden(listed: Sequence[Generation], every: Sequence[Generation]) -> li
     return order
 
 
-class Holding:
-    """Opens generations through *tail*, and closes them, within *limits*."""
+class OpenFiles:
+    """Opens the files of generations through *tail*, and closes them, within *limits*."""
 
     def __init__(self, tail: Tail, limits: ReadLimits) -> None:
         self._tail = tail
         self._limits = limits
 
-    def hold(self, generations: Iterable[Generation], now_s: float) -> None:
-        """Hold on to files with unacknowledged bytes."""
+    def keep_unacknowledged(self, generations: Iterable[Generation], now_s: float) -> None:
+        """Open, and keep open, the files with unacknowledged bytes."""
         for generation in list(generations):
             self._keep_open(generation, now_s)
 
-    def hold_all(self, generations: Iterable[Generation], now_s: float) -> None:
-        """Open each file that is not read to its end, though no new bytes of it are known."""
+    def open_unfinished(self, generations: Iterable[Generation], now_s: float) -> None:
+        """Open each file that may still get bytes, though no unread bytes of it are known."""
         for generation in generations:
             if generation.is_done or generation.is_open or not self._limits.descriptors.has_room():
                 continue
             try:
                 self._tail.handle_of(generation, now_s)
             except NOT_READ:
-                return  # reading meets it again, and says so
+                return  # reading meets the error again, and reports it
 
     def close_idle(self, generations: Iterable[Generation], now_s: float) -> None:
-        """Close the files that are read so far, and that nobody has used for a while."""
+        """Close the files that are read and acknowledged so far, and were not used for a while."""
         for generation in generations:
             handle = generation.handle
             if handle is None or generation.file is None:
@@ -84,11 +85,13 @@ class Holding:
             elif unread and budget.has_room():
                 self._tail.handle_of(generation, now_s)
         except NOT_READ:
-            return  # reading meets it again, and says so
+            return  # reading meets the error again, and reports it
 
 
-class Turns:
-    """What is newer than an unsure file of the last listing waits, for *patience_s* at most."""
+class UnsureFiles:
+    """Files of the last listing that could not be decided on. Newer files wait for them, for
+    *patience_s* at most, so that lines keep their order.
+    """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -96,7 +99,7 @@ class Turns:
         self._since_s: float | None = None
 
     def note(self, found: Sequence[tuple[Finding, str]], now_s: float) -> None:
-        """Take in what a listing shows, oldest first, and which generation lies in each file."""
+        """Take the findings of a listing, oldest first, each with the generation in its file."""
         place = next((n for n, (each, _) in enumerate(found) if isinstance(each, Unsure)), None)
         if place is None:
             self._newer, self._since_s = frozenset(), None
@@ -106,18 +109,18 @@ class Turns:
             self._since_s = now_s
 
     def has_to_wait(self, id: str, now_s: float) -> bool:
-        """Return whether the generation *id* is not to be read yet."""
+        """Return whether the generation *id* must not be read yet."""
         return id in self._newer and self.is_unsure(now_s)
 
     def is_unsure(self, now_s: float) -> bool:
-        """Return whether there is such a file, which may be any that is missed."""
+        """Return whether there is such a file; a generation without a file may lie in it."""
         return self._since_s is not None and now_s - self._since_s < self._patience_s
 
 
-# A folder may be out of sight for a while with all that it has: its disk is mounted late, or a look
-# at it comes late. So as many are remembered as there were files, and some more.
-class Remembered(Sequence[Generation]):
-    """What is remembered of one source, oldest first."""
+# All files of a folder may be invisible for a while: its disk is mounted late, or a scan is late.
+# So as many generations are remembered as there were files, and some more.
+class PastGenerations(Sequence[Generation]):
+    """The generations of one source that are read, and whose files are gone; oldest first."""
 
     def __init__(self) -> None:
         self._gone: deque[Generation] = deque()
@@ -133,7 +136,7 @@ class Remembered(Sequence[Generation]):
         return iter(self._gone)
 
     def see(self, files: int) -> None:
-        """Note how many *files* the source has now; none may mean that they are out of sight."""
+        """Note how many *files* the source has now; 0 may mean that they are invisible."""
         if files:
             self._files_seen = files
 
@@ -152,7 +155,7 @@ class Remembered(Sequence[Generation]):
         return [each.saved() for each in self._gone]
 
     def restore(self, rows: Sequence[Sequence[Any]], *, files: int) -> None:
-        """Take in what `saved` returned, of a source that had *files* besides."""
+        """Restore what `saved` returned, for a source that had so many *files* as well."""
         self._gone.extend(Generation.restore(list(row)) for row in rows)
-        # All of these may be files that were out of sight.
+        # All of these may be files that were invisible.
         self._files_seen = max(files, len(self._gone) - GONE_MAX, 0)

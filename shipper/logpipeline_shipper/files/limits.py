@@ -1,4 +1,4 @@
-"""What reading may cost; every figure has a reason, and its owner may give another one."""
+"""The limits of reading: memory, descriptors, times. Each default has a reason."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from logpipeline_shipper.files.reader import Recent
 class ReadLimits:
     """Limits of one shipper; *descriptors* and *recent* are shared by all its chains."""
 
-    # One message: between 64 KiB and 256 KiB nothing changes, a server that syncs each message
-    # likes more.
+    # One message. From 64 KiB to 256 KiB throughput is the same; more is better for a server that
+    # syncs each message.
     batch_bytes: int = 512 * 1024
     # Just under nats-server's default payload of 1 MiB, headers included.
     line_bytes: int = 1_000_000
-    # An idle file costs no descriptor; a busy one is written to more often than this.
+    # An idle file needs no descriptor; a busy one is written to more often than this.
     idle_close_s: float = 10.0
-    # Deleted files kept open fill the disk unseen: as much as kubelet leaves ten containers.
+    # Deleted files that are kept open fill the disk invisibly: as much as kubelet keeps of ten
+    # containers.
     deleted_bytes: int = 512 * 1024 * 1024
     deleted_age_s: float = 3600.0
-    # A renamed file still grows until its writer opens the new one: at least one rescan.
+    # A renamed file grows until its program opens the new one: wait at least for one rescan.
     grace_s: float = 2.0
-    # A writer that fills a buffer first goes on in the middle of a line, maybe in a renamed file.
+    # A program with a write buffer continues in the middle of a line, maybe in a renamed file.
     unfinished_s: float = 60.0
     descriptors: DescriptorBudget = field(default_factory=DescriptorBudget)
     recent: Recent = field(default_factory=Recent)

@@ -1,5 +1,5 @@
-"""Opens log files safely and under one limit: a program that may write into a log folder cannot
-make the shipper read another file, or hang.
+"""Opens log files safely and within one limit of descriptors: a program that can write into a log
+folder cannot make the shipper read another file, or hang.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.reader import PackedReader, PlainReader, Reader
-from logpipeline_shipper.files.sources import ChainFile
 
 # linux/stat.h: type, size and times as of `stat`, and the time of birth.
 _STATX_BASIC_AND_BIRTH = 0x0FFF
@@ -30,11 +30,11 @@ _MASK = struct.Struct("=I")
 _MODE = struct.Struct("=28xH2xQQ")  # mode, inode, size
 _TIMES = struct.Struct("=80xqI20xqI")  # birth and modification: seconds, nanoseconds
 _DEVICE = struct.Struct("=136xII")
-# Without the call, or where a container's profile forbids it, nobody tells of births.
+# Without the call, or where a container's seccomp profile forbids it, times of birth are unknown.
 _NO_CALL = (errno.ENOSYS, errno.EPERM)
 _S_TO_NS = 1_000_000_000
 
-# O_NONBLOCK keeps a FIFO from blocking us until somebody writes into it.
+# With O_NONBLOCK the open of a FIFO does not wait for a writer.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
@@ -43,10 +43,10 @@ OPEN_FILES_MAX = 512
 
 
 # A rotation that deletes a file frees its inode, and the next file takes it: by device and inode
-# alone, a file that was looked at a moment ago and the one that is opened now would be the same.
+# alone, a file that was listed a moment ago and the one that is opened now would be the same.
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What stands at a path; *born_ns* is 0 where the file system does not say."""
+class FileStat:
+    """The file at a path; *born_ns* is 0 if the file system has no time of birth."""
 
     device: int
     inode: int
@@ -56,24 +56,24 @@ class Found:
     is_regular: bool
 
 
-def look_at(path: Path, *, follow_link: bool) -> Found:
-    """Return what stands at *path*.
+def look_at(path: Path, *, follow_link: bool) -> FileStat:
+    """Return the file at *path*.
 
     Raises:
-        OSError: nothing, or it may not be looked at.
+        OSError: there is none, or the system does not show it.
     """
     flags = 0 if follow_link else _AT_SYMLINK_NOFOLLOW
     found = _statx(_AT_FDCWD, os.fsencode(path), flags)
     return found or _of(os.stat(path, follow_symlinks=follow_link))
 
 
-def look_at_open(descriptor: int) -> Found:
-    """Return what *descriptor* is open on."""
+def look_at_open(descriptor: int) -> FileStat:
+    """Return the file that *descriptor* is open on."""
     return _statx(descriptor, b"", _AT_EMPTY_PATH) or _of(os.fstat(descriptor))
 
 
-def _of(found: os.stat_result) -> Found:
-    return Found(
+def _of(found: os.stat_result) -> FileStat:
+    return FileStat(
         device=found.st_dev,
         inode=found.st_ino,
         born_ns=0,
@@ -93,21 +93,21 @@ def _load() -> ctypes.CDLL | None:
 _LIBC = _load()
 
 
-def _statx(folder: int, path: bytes, flags: int) -> Found | None:
-    """Return what statx(2) tells; None where there is no such call."""
+def _statx(folder: int, path: bytes, flags: int) -> FileStat | None:
+    """Return the answer of statx(2); None where there is no such call."""
     if _LIBC is None:
         return None
-    told = ctypes.create_string_buffer(_STATX_BYTES)
-    if _LIBC.statx(folder, path, flags, _STATX_BASIC_AND_BIRTH, told):
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _LIBC.statx(folder, path, flags, _STATX_BASIC_AND_BIRTH, answer):
         code = ctypes.get_errno()
         if code in _NO_CALL:
             return None
         raise OSError(code, os.strerror(code), os.fsdecode(path))
-    (mask,) = _MASK.unpack_from(told)
-    mode, inode, size = _MODE.unpack_from(told)
-    born_s, born, changed_s, changed = _TIMES.unpack_from(told)
-    return Found(
-        device=os.makedev(*_DEVICE.unpack_from(told)),
+    (mask,) = _MASK.unpack_from(answer)
+    mode, inode, size = _MODE.unpack_from(answer)
+    born_s, born, changed_s, changed = _TIMES.unpack_from(answer)
+    return FileStat(
+        device=os.makedev(*_DEVICE.unpack_from(answer)),
         inode=inode,
         born_ns=born_s * _S_TO_NS + born if mask & _STATX_BIRTH else 0,
         size=size,
@@ -117,32 +117,42 @@ def _statx(folder: int, path: bytes, flags: int) -> Found | None:
 
 
 class Unreadable(Exception):
-    """A file that is there, but cannot be read now; *reason* is one token, for metrics."""
+    """The file is there, but cannot be read now; *reason* is one token, for metrics."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
 
 
-class Moved(Exception):
-    """The path leads to nothing, or to another file than the listing saw: the next listing
-    tells.
-    """
+class Inconclusive(Exception):
+    """The file was not read, which says nothing about the file: the next try may be different."""
+
+
+class Moved(Inconclusive):
+    """There is no file at the path, or another one than was listed: the next listing shows it."""
+
+
+class TooManyOpen(Inconclusive):
+    """The process or the system has no descriptor left."""
+
+
+class Closed(Inconclusive):
+    """The descriptor was given to another file meanwhile: open the file again."""
+
+
+# Each reason for which a file is not read now.
+NOT_READ = (Inconclusive, Unreadable, OSError)
 
 
 class NotNow(Exception):
-    """Bytes cannot be had in this moment, and nothing says that they are gone."""
-
-
-class TooManyOpen(Exception):
-    """The process or the system has no descriptor left: says nothing about the file."""
+    """Bytes cannot be read at this moment, and nothing says that they are gone."""
 
 
 def open_file(path: Path, *, follow_link: bool) -> int:
     """Return a descriptor of the regular file *path*.
 
-    *follow_link* allows one symbolic link to a ``*.log``: Docker's nodes have such ones below
-    ``/var/log/pods``, and a link planted there must lead to nothing else.
+    *follow_link* allows one symbolic link to a ``*.log``: nodes with Docker have such links below
+    ``/var/log/pods``, and a link that an attacker puts there must lead to nothing else.
 
     Raises:
         Moved: there is no such file.
@@ -165,7 +175,7 @@ def open_file(path: Path, *, follow_link: bool) -> int:
 
 
 def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
-    """Return a reader of the very file that a listing saw.
+    """Return a reader of exactly the file that was listed.
 
     Raises:
         Moved: another file stands at its path now, or none.
@@ -184,8 +194,8 @@ def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
 
 
 def look_now(file: ChainFile) -> tuple[int, int] | None:
-    """Return the length of *file* now, and the time in nanoseconds at which it was changed last;
-    None where another file stands at its path.
+    """Return the length of *file* now and its time of modification in nanoseconds; None if another
+    file is at its path.
     """
     try:
         found = file.path.stat()
@@ -203,12 +213,6 @@ def _explained(error: OSError) -> Exception:
     if error.errno == errno.ELOOP:
         return Unreadable("symbolic-link")
     return Unreadable(errno.errorcode.get(error.errno or 0, "unknown"))
-
-
-# A deleted file is the exception: its descriptor is all that is left of it, so it stays open until
-# it is read, up to a number of bytes and an age that all chains share.
-class Closed(Exception):
-    """The descriptor was given away meanwhile: open the file again."""
 
 
 class Handle:
@@ -249,7 +253,7 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
-        return self._told(lambda reader: reader.size())
+        return self._ask(lambda reader: reader.size())
 
     def written_ns(self) -> int:
         """Return when the file was written to last, in nanoseconds since 1970.
@@ -257,17 +261,17 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
-        return self._told(lambda reader: reader.written_ns())
+        return self._ask(lambda reader: reader.written_ns())
 
     def data_start(self) -> int:
-        """Return where the first byte of the file is that stands in no hole.
+        """Return the offset of the first byte that is in no hole of the file.
 
         Raises:
             Closed: the budget closed the descriptor.
         """
-        return self._told(lambda reader: reader.data_start())
+        return self._ask(lambda reader: reader.data_start())
 
-    def _told(self, ask: Callable[[Reader], int]) -> int:
+    def _ask(self, ask: Callable[[Reader], int]) -> int:
         self._budget.borrow(self)
         try:
             return ask(self.reader)
@@ -294,8 +298,11 @@ class Handle:
         self._budget.close(self)
 
 
+# A descriptor is closed when another file needs it, and opened again later. A deleted file is the
+# exception: its descriptor is all that is left of it, so it stays open until it is read, up to a
+# number of bytes and an age that all chains share.
 class DescriptorBudget:
-    """At most *open_files_max* open log files, those of deleted files included."""
+    """Keeps at most *open_files_max* log files open, deleted ones included."""
 
     def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
         self.open_files_max = max(open_files_max, 2)
@@ -331,7 +338,7 @@ class DescriptorBudget:
             return handle
 
     def borrow(self, handle: Handle) -> None:
-        """Note that *handle* is being used, until its *uses* are counted down again.
+        """Note that *handle* is in use, until its *uses* are counted down again.
 
         Raises:
             Closed: it is closed.
@@ -344,7 +351,7 @@ class DescriptorBudget:
                 self._handles.move_to_end(handle)
 
     def close(self, handle: Handle) -> None:
-        """Close *handle*, whatever it stands for; its last size is kept in it."""
+        """Close *handle*, also that of a deleted file; it keeps the last size."""
         with self._lock:
             if handle.is_open:
                 handle.is_open = False
@@ -354,7 +361,7 @@ class DescriptorBudget:
                 handle.reader.close()
 
     def keep_deleted(self, handle: Handle, unread_bytes: int, now_s: float) -> None:
-        """Note that *handle* is all that is left of a file, of which *unread_bytes* are to come."""
+        """Note that *handle* is all that is left of a deleted file with so many *unread_bytes*."""
         with self._lock:
             if handle.is_open:
                 if handle.deleted_since is None:
@@ -363,15 +370,15 @@ class DescriptorBudget:
                 self._deleted[handle] = unread_bytes
 
     def keep_listed(self, handle: Handle) -> None:
-        """Note that the bytes of *handle* have a name again, so that it may be closed."""
+        """Note that the file of *handle* has a name again, so that the handle may be closed."""
         with self._lock:
             if handle.is_open and self._deleted.pop(handle, None) is not None:
                 handle.deleted_since = None
                 self._handles[handle] = None
 
     def limit_deleted(self, now_s: float, *, bytes_max: int, age_s: float) -> None:
-        """Close deleted files, oldest first, until they are within the limits; their chains count
-        what is lost.
+        """Close deleted files, oldest first, until the rest is within the limits; their chains
+        count the lost bytes.
         """
         with self._lock:
             for handle in list(self._deleted):

@@ -1,4 +1,4 @@
-"""Bytes at an offset of a log file, whether it is plain or packed, in bounded memory."""
+"""Reads bytes at an offset of a log file, plain or packed, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Protocol
 from logpipeline.checksum import Checksum
 from logpipeline.codecs import DAMAGES, Codec
 
-# Packed bytes that are read at once.
+# So many packed bytes are read at once.
 INPUT_BYTES = 64 * 1024
-# How the reasons end for which a packed file cannot be unpacked.
+# Endings of the reasons why a packed file cannot be unpacked.
 PACKED_BADLY = ("-cut-short", "-damaged")
 
-# Between copying and cutting a rotator may write the copy to its disk: so much is written into all
-# logs of a busy node meanwhile. Of what comes no more, a copy is read as a log of its own.
+# Between the copy and the truncation a rotator may sync the copy to its disk: so much is written to
+# all logs of a busy node meanwhile. A copy that lacks more is read as a log of its own.
 BYTES_MAX = 8 * 1024 * 1024
 
 
 class Content(Protocol):
-    """Bytes of a log file that can be looked at."""
+    """The content of a log file."""
 
     @property
     def compressed(self) -> bool:
@@ -33,7 +33,7 @@ class Content(Protocol):
         """Return up to *size* bytes at *offset*; fewer only at the end."""
 
     def size(self) -> int:
-        """Return the length of the content, as far as it can be told."""
+        """Return the length of the content, as far as it is known."""
 
     @property
     def tells_size(self) -> bool:
@@ -43,7 +43,7 @@ class Content(Protocol):
         """Return when the file was written to last, in nanoseconds since 1970."""
 
     def data_start(self) -> int:
-        """Return where its first byte is that stands in no hole."""
+        """Return the offset of the first byte that is in no hole."""
 
 
 class Reader(Content, Protocol):
@@ -55,15 +55,15 @@ class Reader(Content, Protocol):
         """Give the descriptor back."""
 
 
-# So many zeros of a file that has no holes are looked through for what comes behind them.
+# In a file without holes, so many zeros are read to find the first byte after them.
 _ZEROS_MAX = 256 * 1024 * 1024
 
 _ZEROS = bytes(64 * 1024)
 
 
 def leading_nuls(content: Content) -> int:
-    """Return how many NULs *content* begins with: a program that does not append goes on at its old
-    place when its log was truncated, and leaves a hole before it.
+    """Return how many NULs *content* begins with: when a log is truncated, a program that does not
+    append continues at its former offset, which leaves a hole before it.
     """
     if content.read(0, 1) != b"\0":
         return 0
@@ -99,7 +99,7 @@ class PlainReader:
         return os.fstat(self._descriptor).st_mtime_ns
 
     def data_start(self) -> int:
-        """Return where its first byte is that stands in no hole."""
+        """Return the offset of the first byte that is in no hole."""
         try:
             return os.lseek(self._descriptor, 0, os.SEEK_DATA)
         except OSError:
@@ -111,10 +111,11 @@ class PlainReader:
 
 
 class PackedReader:
-    """The content of a file that is packed by *codec*, unpacked as it is read: forwards
-    it costs each byte once, backwards it begins again.
+    """The content of a file that is packed by *codec*. It is unpacked while it is read: forwards
+    each byte is unpacked once; a read backwards begins again.
 
-    What can be unpacked before a damage is still returned; *broken* then says what is wrong.
+    Bytes before a damage are still returned; *broken* is then the reason. A reader has a state:
+    only one thread may use it.
     """
 
     compressed = True
@@ -156,7 +157,7 @@ class PackedReader:
                     self.broken = f"{self._codec.name}-cut-short"
                 return
         if self._unpacker.eof:
-            # Files of several members are what `cat a.gz b.gz` makes; zeros behind one are padding.
+            # `cat a.gz b.gz` makes a file of several members; zeros after a member are padding.
             self._input = self._input.lstrip(b"\0")
             if not self._input:
                 return
@@ -169,8 +170,8 @@ class PackedReader:
         self._buffer += data
 
     def size(self) -> int:
-        """Return the length that the last four bytes of a gzipped file tell (modulo 4 GiB), of
-        others the packed one: good for a backlog's figure only.
+        """Return the length in the last four bytes of a gzipped file (modulo 4 GiB); of other files
+        the packed length, which is good enough for the backlog.
         """
         packed = os.fstat(self._descriptor).st_size
         if not self.tells_size:
@@ -195,9 +196,9 @@ class PackedReader:
         os.close(self._descriptor)
 
 
-# Who copies a log and then cuts it leaves out of the copy what was written in between. That may
-# have been read already: then the copy lacks the last bytes of what is known, and is known by the
-# others.
+# A rotator that copies a log and then truncates it leaves out of the copy what was written in
+# between. These bytes may have been read already: then the copy lacks the last known bytes, and is
+# recognised by the ones before.
 @dataclass(frozen=True, slots=True)
 class Part:
     """Bytes that were read at *offset*, where the checksum of the file was *before*; the file was
@@ -211,12 +212,12 @@ class Part:
 
     @property
     def end(self) -> int:
-        """Where they end."""
+        """The offset after them."""
         return self.offset + len(self.data)
 
 
 class Recent:
-    """At most *bytes_max*, oldest forgotten first; all chains share it."""
+    """The bytes that all chains read last: *bytes_max* at most, the oldest are forgotten first."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -241,7 +242,7 @@ class Recent:
                 self._forget_oldest()
 
     def of(self, id: str) -> Sequence[Part]:
-        """Return what is there of the generation *id*, without gaps, up to its last byte."""
+        """Return the parts of the generation *id*, without gaps, up to the last byte read."""
         with self._lock:
             return tuple(self._parts.get(id, ()))
 

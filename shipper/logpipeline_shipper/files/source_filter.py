@@ -1,4 +1,4 @@
-"""Which sources are shipped: by patterns of paths, and by pods and their labels."""
+"""Decides which sources are shipped: by patterns of paths, and by pods and their labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logpipeline.spec.api import ACK_ANNOTATION, PIPELINE_LABEL
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline.spec.streams import Acknowledge
 from logpipeline.wire import LABELS_MAX
-from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
 
 _WILD = re.compile(r"[*?\[]")
 _ANY_FOLDERS = "**"
@@ -27,7 +27,7 @@ State = tuple[int, int]
 ACKS: tuple[Acknowledge, ...] = get_args(Acknowledge)
 # The container that `logpipeline inject` adds to a pod.
 SIDECAR_CONTAINER = "logpipeline-shipper"
-# Why a container is left that a change of the namespaces may bring back.
+# The reason for skipping a container that a change of the namespaces may bring back.
 OTHER_NAMESPACE = "other-namespace"
 COMPONENTS = ("collector", "shipper", "nats")
 
@@ -35,27 +35,27 @@ Labels = tuple[tuple[str, str], ...]
 
 log = logging.getLogger(__name__)
 
-# kubelet has a pod from the API server before it makes the pod's folder: whoever is not heard of
-# for so long, is not heard of because nobody answers.
+# kubelet gets a pod from the API server before it makes the pod's folder: if a pod is unknown for
+# so long, the API server does not answer.
 METADATA_WAIT_S = 5.0
-OnLeave = Callable[[SourceId], None]
+OnSkip = Callable[[SourceId], None]
 
 
 class BadPattern(ValueError):
-    """A pattern that cannot name files."""
+    """A pattern that cannot match files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Patterns of absolute paths. A state is (pattern, part) still to be matched; a folder has a
-    set of them.
+    """Patterns of absolute paths. A state is a (pattern, part) that has to be matched next; a
+    folder has a set of states.
     """
 
     parts: tuple[tuple[str, ...], ...]
 
     @staticmethod
     def of(patterns: tuple[str, ...]) -> Patterns:
-        """Return *patterns* taken apart.
+        """Return *patterns*, split into their parts.
 
         Raises:
             BadPattern: one is not absolute, or ends with a slash.
@@ -73,7 +73,7 @@ class Patterns:
         return Patterns(tuple(parts))
 
     def roots(self) -> dict[Path, frozenset[State]]:
-        """Return the folders to begin at, none of them below another, with their states."""
+        """Return the top folders, none of them below another, with their states."""
         bases = {index: self._base(words) for index, words in enumerate(self.parts)}
         tops = [
             base
@@ -90,7 +90,7 @@ class Patterns:
         }
 
     def below(self, states: frozenset[State], name: str) -> frozenset[State]:
-        """Return the states of the folder *name* in a folder of *states*; none: skip it."""
+        """Return the states of the folder *name* in a folder with *states*; none: skip it."""
         following: set[State] = set()
         for index, part in states:
             words = self.parts[index]
@@ -102,14 +102,14 @@ class Patterns:
         return frozenset(self._closed(following))
 
     def match(self, states: frozenset[State], name: str) -> bool:
-        """Return whether a file *name* in a folder of *states* is meant."""
+        """Return whether a file *name* in a folder with *states* matches."""
         return any(
             part + 1 == len(self.parts[index]) and _matches(self.parts[index][part], name)
             for index, part in states
         )
 
     def match_path(self, path: Path) -> bool:
-        """Return whether *path*, or a folder above it, is meant: for exclusions."""
+        """Return whether *path*, or a folder above it, matches: for exclusions."""
         states = frozenset(self._closed({(index, 0) for index in range(len(self.parts))}))
         for name in path.parts[1:]:
             if self.match(states, name):
@@ -118,7 +118,7 @@ class Patterns:
         return False
 
     def _closed(self, states: set[State]) -> set[State]:
-        """Add what follows from `**` standing for no folder at all."""
+        """Add the states that follow because `**` also stands for no folder."""
         closed = set(states)
         for index, part in states:
             words = self.parts[index]
@@ -133,7 +133,7 @@ class Patterns:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    # As in a shell, a hidden file is only meant where the pattern says so.
+    # As in a shell, a hidden file matches only a pattern that begins with a dot.
     if name.startswith(".") and not pattern.startswith("."):
         return False
     return _compiled(pattern).match(name) is not None
@@ -144,12 +144,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
 
 
-# With it comes what is waited for when their lines are sent: the nearest word wins, the pod's
-# annotation before the entry that took it, and that before the pipeline's.
+# The decision includes the acknowledgement to wait for when lines are sent: the pod's annotation
+# comes before the entry that matches, and that before the pipeline's default.
 #
-# Decided before a file is opened. Where the pod is not known yet, "unknown" is an answer of its
-# own: nothing is dropped for it, and nothing is read before there was a chance to hear of an
-# exclusion.
+# It is made before a file is opened. If the pod is not known yet, the decision is `Unknown`:
+# nothing is dropped, and nothing is read before an exclusion can have been received.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container as its log's path names it: ``<namespace>_<pod>_<uid>/<container>``."""
@@ -161,15 +160,15 @@ class Container:
 
     @staticmethod
     def of(id: SourceId) -> Container:
-        """Return the container whose log *id* is."""
+        """Return the container of the log *id*."""
         uid = id.source.split("/", 3)[2]
         return Container(namespace=id.namespace, pod=id.pod, uid=uid, name=id.container)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What Kubernetes says of a container's pod; *is_excluded*: it or its namespace says so; *ack*
-    is the text of its annotation.
+    """The metadata of a container's pod in Kubernetes. *is_excluded*: an annotation of the pod or
+    of its namespace excludes it; *ack* is the text of its annotation.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -179,9 +178,9 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the resource says. *namespace* and *pipeline* are its own: its pods are left out; so are
-    those of namespaces that are not in *only*, where that is given. *ack* is what is waited for
-    where nothing nearer says it.
+    """The rules of the resource. *namespace* and *pipeline* are its own: its pods are skipped, and
+    also those of namespaces that are not in *only*, if that is given. *ack* is the default of the
+    acknowledgement to wait for.
     """
 
     namespace: str = ""
@@ -193,15 +192,15 @@ class Rules:
 
     @property
     def needs_labels(self) -> bool:
-        """Return whether a decision, or what a line carries, may depend on a pod's labels."""
+        """Return whether a decision, or the labels of a line, may depend on a pod's labels."""
         selectors = (match.select or match.exclude for match in self.matches)
         return bool(self.labels) or any(each.labels for each in selectors if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """Ship it as *ack* says; its lines carry *labels*. *refused* is an annotation's text that is
-    no such word.
+class Ship:
+    """Ship the source with the acknowledgement *ack* and *labels*. *refused* is the text of an
+    annotation that names no acknowledgement.
     """
 
     labels: Labels = ()
@@ -210,54 +209,54 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """Do not open it; *reason* is one token."""
+class Skip:
+    """Do not open the file; *reason* is one token."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It depends on what Kubernetes says."""
+    """The decision needs metadata that is not known yet."""
 
 
-Decision = Take | Leave | Unknown
+Decision = Ship | Skip | Unknown
 
 
 def decide(container: Container, metadata: Metadata | None, rules: Rules) -> Decision:
-    """Return what becomes of *container*; without *metadata* only what no metadata can change."""
+    """Decide on *container*; without *metadata*, decide only what no metadata can change."""
     if rules.only is not None and container.namespace not in rules.only:
-        return Leave(OTHER_NAMESPACE)
+        return Skip(OTHER_NAMESPACE)
     if _is_ours(container, metadata, rules):
-        return Leave("own-component")
+        return Skip("own-component")
     if metadata is None:
         # Any pod may turn out to be excluded by its annotation.
-        return Unknown() if any(_verdicts(container, None, rules)) else Leave("not-selected")
+        return Unknown() if any(_outcomes(container, None, rules)) else Skip("not-selected")
     if metadata.is_excluded:
-        return Leave("excluded-by-annotation")
-    ack = next(_verdicts(container, metadata.labels, rules))
+        return Skip("excluded-by-annotation")
+    ack = next(_outcomes(container, metadata.labels, rules))
     if ack is None:
-        return Leave("not-selected")
-    taken = Take(_carried(metadata.labels, rules), ack)
+        return Skip("not-selected")
+    taken = Ship(_carried(metadata.labels, rules), ack)
     return taken if metadata.ack is None else _annotated(taken, metadata.ack)
 
 
-def decide_by_path(container: Container, rules: Rules) -> Take | Leave:
-    """Return what becomes of *container* where its pod stays unknown: a line too many is better
-    than a line lost, so what labels might exclude is taken, as the strictest entry says that its
-    labels might fit.
+def decide_by_path(container: Container, rules: Rules) -> Ship | Skip:
+    """Decide on *container* if its pod remains unknown. A superfluous line is better than a lost
+    one: a container that labels might exclude is shipped, with the strictest acknowledgement of all
+    entries that may match.
     """
     decision = decide(container, None, rules)
     if not isinstance(decision, Unknown):
         return decision
-    possible = [ack for ack in _verdicts(container, None, rules) if ack is not None]
-    return Take(ack=min(possible, key=ACKS.index))
+    possible = [ack for ack in _outcomes(container, None, rules) if ack is not None]
+    return Ship(ack=min(possible, key=ACKS.index))
 
 
-def _annotated(taken: Take, text: str) -> Take:
+def _annotated(taken: Ship, text: str) -> Ship:
     if text in ACKS:
         return replace(taken, ack=text)
-    # Who annotates a pod cares for its lines: a word that is misspelt must not let them be lost.
+    # A misspelt annotation must not cause lost lines: at least batches are acknowledged.
     return replace(taken, ack=min(taken.ack, "batch", key=ACKS.index), refused=text)
 
 
@@ -272,10 +271,10 @@ def _is_ours(container: Container, metadata: Metadata | None, rules: Rules) -> b
     return container.pod.startswith(prefixes)
 
 
-def _verdicts(
+def _outcomes(
     container: Container, labels: Mapping[str, str] | None, rules: Rules
 ) -> Iterator[Acknowledge | None]:
-    """Yield each verdict that is possible: how to take it, or None for leaving it; just one where
+    """Yield each possible decision: the acknowledgement to ship with, or None to skip. Only one, if
     *labels* are known.
     """
     for match in rules.matches:
@@ -287,7 +286,7 @@ def _verdicts(
                 yield None if match.select is None else match.ack or rules.ack
             if fits:
                 return
-    # Nothing fits: who lists what to take wants nothing else, who lists exceptions all the rest.
+    # No entry matches: a list of exceptions means all others, a list with selections nothing else.
     yield rules.ack if all(match.select is None for match in rules.matches) else None
 
 
@@ -310,23 +309,23 @@ def _carried(labels: Mapping[str, str], rules: Rules) -> Labels:
     return tuple(carried[:LABELS_MAX])
 
 
-OnTake = Callable[[Listing, Take], None]
+OnShip = Callable[[Listing, Ship], None]
 
 
-# A container whose pod is not known yet waits for a few seconds, alone: every other source goes on.
-# After that its path decides, and what Kubernetes says later is heeded when it says it.
-class PodDirectory(Protocol):
-    """Knows pods."""
+# A container whose pod is not known yet waits for a few seconds; all other sources go on. After
+# that its path decides. When the metadata comes later, it is decided on again.
+class PodLookup(Protocol):
+    """Finds the metadata of pods."""
 
     def find(self, container: Container, *, is_last: bool) -> Metadata | None:
-        """Return what is known of the container's pod, None where that may not be all; with
-        *is_last*, also a part of it.
+        """Return the metadata of the container's pod, None if it may be incomplete; with *is_last*,
+        also an incomplete one.
         """
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A container's log: its files, since when it is known, what was decided."""
+    """A container's log: its files, the time when it was found, and the decision."""
 
     listing: Listing
     since_s: float
@@ -335,7 +334,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
-    """What is waited for where one entry's files are sent."""
+    """The acknowledgement to wait for when files of one entry are sent."""
 
     ack: Acknowledge | None
     include: Patterns
@@ -353,19 +352,19 @@ class _Mode:
         )
 
 
-class Gate:
-    """See the module. Without a *directory* the path alone decides. *files* say what is waited for
-    when lines of plain files are sent, the first one that fits.
+class SourceFilter:
+    """See the module. Without *pods* only the path decides. The first of *files* that matches gives
+    the acknowledgement to wait for when lines of a plain file are sent.
     """
 
     def __init__(
         self,
         rules: Rules,
-        directory: PodDirectory | None,
+        pods: PodLookup | None,
         *,
         files: tuple[HostSources, ...] = (),
-        on_take: OnTake,
-        on_leave: OnLeave,
+        on_ship: OnShip,
+        on_skip: OnSkip,
         clock: Callable[[], float],
     ) -> None:
         self.by_path_alone = 0
@@ -373,20 +372,20 @@ class Gate:
         self.refused_acks = 0
         self.left_out: Counter[str] = Counter()
         self._rules = rules
-        self._directory = directory
+        self._pods = pods
         self._modes = tuple(map(_Mode.of, files)) if any(each.ack for each in files) else ()
-        self._on_take = on_take
-        self._on_leave = on_leave
+        self._on_ship = on_ship
+        self._on_skip = on_skip
         self._clock = clock
         self._seen: dict[SourceId, _Seen] = {}
         self._of_pod: defaultdict[str, set[SourceId]] = defaultdict(set)
         self._waiting: dict[SourceId, None] = {}
 
-    def take(self, listing: Listing) -> None:
-        """Take in what discovery saw of one source."""
+    def update(self, listing: Listing) -> None:
+        """Take the files of one source, as discovery found them."""
         id = listing.id
         if id.format != "cri":
-            self._on_take(listing, Take(ack=self._ack_of(listing)))
+            self._on_ship(listing, Ship(ack=self._ack_of(listing)))
             return
         seen = self._seen.get(id)
         if seen is None:
@@ -398,13 +397,13 @@ class Gate:
             self._decide(seen)
             return
         seen.listing = listing
-        if isinstance(seen.decision, Take):
-            self._on_take(listing, seen.decision)
+        if isinstance(seen.decision, Ship):
+            self._on_ship(listing, seen.decision)
         if not listing.files:
             self._forget(id)
 
     def changed(self, uid: str) -> None:
-        """Decide again on the containers of a pod of which something else is known now."""
+        """Decide again on the containers of the pod *uid*, whose metadata changed."""
         for id in list(self._of_pod.get(uid, ())):
             self._decide(self._seen[id])
 
@@ -417,23 +416,23 @@ class Gate:
         """Read the pods of these *namespaces* from now on, and of no others."""
         self._rules = replace(self._rules, only=namespaces)
         for seen in list(self._seen.values()):
-            is_back = seen.decision == Leave(OTHER_NAMESPACE)
+            is_back = seen.decision == Skip(OTHER_NAMESPACE)
             if is_back and seen.listing.id.namespace in namespaces:
-                # Nothing was asked about its pod: it waits like one that is new.
+                # Its pod was not asked for: it waits like a new one.
                 self._count(seen.decision, -1)
                 seen.decision, seen.since_s = Unknown(), self._clock()
             self._decide(seen)
 
     def namespaces(self) -> set[str]:
-        """Return the namespaces whose pods are read, as far as there are logs of them."""
+        """Return the namespaces whose pods are read, and of which there are logs."""
         return {
             id.namespace
             for id, seen in self._seen.items()
-            if seen.decision != Leave(OTHER_NAMESPACE)
+            if seen.decision != Skip(OTHER_NAMESPACE)
         }
 
     def tick(self) -> None:
-        """Decide where the wait is over; called about once a second."""
+        """Decide on containers whose wait is over; called about once a second."""
         for id in list(self._waiting):
             self._decide(self._seen[id])
 
@@ -452,19 +451,19 @@ class Gate:
             return
         self._count(was, -1)
         self._count(decision, 1)
-        if isinstance(decision, Take):
+        if isinstance(decision, Ship):
             self._note_refused(seen.listing.id, decision, was)
-            self._on_take(seen.listing, decision)
-        elif isinstance(was, Take):
-            self._on_leave(id)
+            self._on_ship(seen.listing, decision)
+        elif isinstance(was, Ship):
+            self._on_skip(id)
 
-    def _note_refused(self, id: SourceId, decision: Take, was: Decision) -> None:
-        before = was.refused if isinstance(was, Take) else None
+    def _note_refused(self, id: SourceId, decision: Ship, was: Decision) -> None:
+        before = was.refused if isinstance(was, Ship) else None
         if decision.refused is None or decision.refused == before:
             return
         self.refused_acks += 1
         log.warning(
-            "the annotation %s of a pod is none of %s; it is left aside",
+            "the annotation %s of a pod is none of %s; it is ignored",
             ACK_ANNOTATION,
             ", ".join(ACKS),
             extra={
@@ -482,22 +481,22 @@ class Gate:
         return (first.ack if first is not None else None) or self._rules.ack
 
     def _count(self, decision: Decision, change: int) -> None:
-        if isinstance(decision, Leave):
+        if isinstance(decision, Skip):
             self.left_out[decision.reason] += change
 
     def _decision(self, container: Container, seen: _Seen) -> Decision:
-        if self._directory is None:
+        if self._pods is None:
             return decide_by_path(container, self._rules)
-        known = self._directory.find(container, is_last=False)
+        known = self._pods.find(container, is_last=False)
         decision = decide(container, known, self._rules)
         if not isinstance(decision, Unknown):
             return decision
         if not isinstance(seen.decision, Unknown):
-            return seen.decision  # what was decided once stands until something is known
+            return seen.decision  # a decision stands until there is metadata
         if self._clock() - seen.since_s < METADATA_WAIT_S:
             return decision
         self.by_path_alone += 1
-        partly = self._directory.find(container, is_last=True)
+        partly = self._pods.find(container, is_last=True)
         if partly is not None and not isinstance(
             decision := decide(container, partly, self._rules), Unknown
         ):

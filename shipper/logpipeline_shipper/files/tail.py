@@ -1,4 +1,6 @@
-"""The next bytes of one generation: opened, seen to be still the same file, and cut."""
+"""Reads the next bytes of a generation: opens its file, verifies that it is still the same file,
+and cuts the bytes at the end of a line.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +8,36 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from logpipeline.wire import Checksums, Previous
-from logpipeline_shipper.files.chunk import Chunk, Counts, Cut, cut, open_streams, times_of
+from logpipeline_shipper.files.chunk import Chunk, Cut, ReadCounters, cut, open_streams, times_of
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import ChainFile, Format
 from logpipeline_shipper.files.open_file import (
-    Closed,
+    NOT_READ,
     Handle,
     Moved,
-    TooManyOpen,
     Unreadable,
     open_reader,
 )
 from logpipeline_shipper.files.reader import Part, Reader, leading_nuls
-from logpipeline_shipper.files.recognition import NOT_OBSERVED
-from logpipeline_shipper.files.sources import ChainFile, Format
 
-# Say nothing about a file: the next listing, or the next descriptor, does.
-MOVED = (Moved, TooManyOpen, Closed)
-# A line may begin with some.
+# Fewer NULs may be the beginning of a line.
 NUL_RUN_MIN = 512
 
 
 class Outcome(Enum):
     """Why there are no next bytes."""
 
-    WAITING = "waiting"  # there may be some soon, and newer files wait for them
-    PASSED = "passed"  # there may be some one day, and newer files do not wait
-    ENDED = "ended"  # there will be none
+    WAITING = "waiting"  # some may come soon: newer files wait for them
+    PASSED = "passed"  # some may come some day: newer files do not wait for them
+    ENDED = "ended"  # none will come
     REPLACED = "replaced"  # the file holds other bytes than those that were read
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """What may be concluded from the time that went by: that newer files are read as well, and that
-    an unfinished line stays one.
+    """Conclusions from the time that went by. *may_pass*: newer files may be read as well;
+    *is_final*: an unfinished last line will not be finished any more.
     """
 
     may_pass: bool
@@ -47,9 +45,7 @@ class Patience:
 
 
 def patience_with(generation: Generation, now_s: float, limits: ReadLimits) -> Patience:
-    """Return whether newer files may be read before *generation*, and whether an unfinished line at
-    its end stays unfinished; a program may still write to its file.
-    """
+    """Return the patience with *generation*, to whose file a program may still write."""
     since = generation.changed_since_s
     if since is None:
         return Patience(may_pass=False, is_final=False)
@@ -57,7 +53,7 @@ def patience_with(generation: Generation, now_s: float, limits: ReadLimits) -> P
     gone_s = generation.gone_since_s
     is_gone = gone_s is not None
     is_ended = gone_s is not None and now_s - gone_s >= limits.grace_s
-    # A writer that fills a buffer before it writes goes on in the middle of a line.
+    # A program that fills a buffer before it writes continues in the middle of a line.
     is_old = now_s - max(since, generation.grown_s) >= limits.unfinished_s
     return Patience(may_pass=is_over or is_gone, is_final=is_ended or is_old)
 
@@ -65,19 +61,19 @@ def patience_with(generation: Generation, now_s: float, limits: ReadLimits) -> P
 class Tail:
     """Reads generations of one source."""
 
-    def __init__(self, format: Format, limits: ReadLimits, counts: Counts) -> None:
+    def __init__(self, format: Format, limits: ReadLimits, counts: ReadCounters) -> None:
         self._format = format
         self._limits = limits
         self._counts = counts
-        # Which generation ended inside runs of fragments, and of which streams: the next one's
-        # first line goes on with them.
+        # The generation that ended inside runs of fragments, and the streams of these runs: the
+        # first line of the next generation continues them.
         self.open_run: tuple[str, list[str]] = ("", [])
 
     def open_file(self, file: ChainFile) -> Reader:
-        """Return a reader of *file*, outside the budget: for a look only.
+        """Return a reader of *file*, which the budget does not count: for one look only.
 
         Raises:
-            Moved: another file stands at its path now, or none.
+            Moved: there is another file at its path now, or none.
             Unreadable: it may not be read.
             TooManyOpen: no descriptor is left.
         """
@@ -90,11 +86,11 @@ class Tail:
         patience: Patience,
         previous: Previous | None,
     ) -> Chunk | Outcome:
-        """Return the next bytes of *generation*, or why there are none; *previous* is the one
-        before it.
+        """Return the next bytes of *generation*, or why there are none; *previous* is the
+        generation before it.
 
         Raises:
-            Moved, TooManyOpen, Unreadable, OSError, Closed: it cannot be read now.
+            Inconclusive, Unreadable, OSError: it cannot be read now.
         """
         handle = self.handle_of(generation, now_s)
         if handle is None:
@@ -102,15 +98,15 @@ class Tail:
         if generation.read.offset == 0 and self._format == "plain":
             self._skip_hole(generation, handle)
         data, end, found = self._read(generation, handle, patience)
-        # Done after the read: whoever cut the file before or meanwhile has changed the bytes before
-        # the offset. Of a compressed file they would have to be unpacked once more.
-        if not handle.compressed and not generation.is_in(handle):
+        # Verified after the read: if the file was truncated before or meanwhile, the bytes before
+        # the offset are others now. In a packed file they would have to be unpacked once more.
+        if not handle.compressed and not generation.verify(handle):
             return Outcome.REPLACED
-        generation.look(handle, now_s)
+        generation.observe(handle, now_s)
         if found.length:
             chunk = self._chunk(generation, data[: found.length], found, previous)
             if not handle.compressed:
-                # Looked at after the read: the bytes were written then, or before.
+                # The time is asked for after the read: the bytes were written then, or before.
                 part = Part(chunk.start, chunk.checksums.before, chunk.data, handle.written_ns())
                 self._limits.recent.add(generation.id, part)
             return chunk
@@ -119,14 +115,10 @@ class Tail:
         generation.search(end)
         if not patience.may_pass:
             return Outcome.WAITING
-        if patience.is_final and not data:
-            generation.finish(generation.read.offset)
-            return Outcome.ENDED
-        generation.pass_over()
-        return Outcome.PASSED
+        return Outcome.ENDED if patience.is_final and not data else Outcome.PASSED
 
     def _skip_hole(self, generation: Generation, handle: Handle) -> None:
-        """Begin behind the NULs that a program left in front of its lines."""
+        """Begin after the NULs that a truncation left before the first line."""
         nuls = leading_nuls(handle)
         if NUL_RUN_MIN <= nuls < handle.size():
             self._counts.hole_bytes += nuls
@@ -136,7 +128,7 @@ class Tail:
         """Return the open file of *generation*; None if it holds other bytes than those read.
 
         Raises:
-            Moved, TooManyOpen, Unreadable, OSError: it cannot be opened now.
+            Inconclusive, Unreadable, OSError: it cannot be opened now.
         """
         if generation.handle is not None and generation.handle.is_open:
             generation.handle.used_s = now_s
@@ -145,34 +137,35 @@ class Tail:
         if file is None:
             raise Moved("no file")
         handle = self._limits.descriptors.open(lambda: self.open_file(file), file.key, now_s)
-        if not generation.is_in(handle):
+        if not generation.verify(handle):
             broken = handle.reader.broken
             handle.close()
             if broken:
                 raise Unreadable(broken)
             return None
-        generation.hold(handle, now_s)
+        generation.keep_open(handle, now_s)
         return handle
 
-    def see(self, generation: Generation, now_s: float) -> None:
-        """Look at the first bytes of a new file, by which it is known again before it is read."""
+    def observe(self, generation: Generation, now_s: float) -> None:
+        """Look at the first bytes of a new file, by which it is recognised before it is read."""
         assert generation.file is not None
         try:
             reader = self.open_file(generation.file)
-        except NOT_OBSERVED:
+        except NOT_READ:
             return
         try:
-            generation.look(reader, now_s)
+            generation.observe(reader, now_s)
         except OSError:
             return
         finally:
             reader.close()
 
     def peek(self, generation: Generation, start: int, size: int) -> bytes | None:
-        """Return bytes of *generation* without moving in it, None if its file has others now.
+        """Return bytes of *generation* and leave its offset where it is; None if its file holds
+        other bytes now.
 
         Raises:
-            Moved, TooManyOpen, Unreadable, OSError, Closed: it cannot be read now.
+            Inconclusive, Unreadable, OSError: it cannot be read now.
         """
         if generation.file is None:
             if generation.handle is None:
@@ -181,8 +174,8 @@ class Tail:
         reader = self.open_file(generation.file)
         try:
             data = reader.read(start, size)
-            # Done after the read, as in `next`.
-            if generation.is_in(reader):
+            # Verified after the read, as in `next`.
+            if generation.verify(reader):
                 return data
             if reader.broken:
                 raise Unreadable(reader.broken)
@@ -191,11 +184,11 @@ class Tail:
             reader.close()
 
     def place_at(self, generation: Generation, offset: int) -> Place | None:
-        """Return the place at *offset* of *generation*, read from its file; None if that has other
-        bytes now.
+        """Return the place at *offset* of *generation*, read from its file; None if the file holds
+        other bytes now.
 
         Raises:
-            Moved, TooManyOpen, Unreadable, OSError, Closed: it cannot be read now.
+            Inconclusive, Unreadable, OSError: it cannot be read now.
         """
         place, at = Place(generation.begin), generation.begin
         while at < offset:
@@ -206,7 +199,7 @@ class Tail:
         return place
 
     def is_inside_line(self, before: bytes) -> bool:
-        """Return whether a line, or a run of fragments, goes on behind the bytes *before*."""
+        """Return whether a line, or a run of fragments, continues after the bytes *before*."""
         if not before:
             return False
         if not before.endswith(b"\n"):
@@ -217,8 +210,8 @@ class Tail:
     def _read(
         self, generation: Generation, handle: Handle, patience: Patience
     ) -> tuple[bytes, int, Cut]:
-        """Return the next bytes, up to where was looked for the end of a line, and what of them
-        may be sent.
+        """Return the next bytes, the offset up to which the end of a line was searched, and how
+        many of the bytes may be sent.
         """
         start, window = generation.read.offset, self._limits.window_bytes
         longest = self._limits.line_bytes
@@ -231,7 +224,7 @@ class Tail:
             window = longest
         data = handle.read(start, window)
         if handle.reader.broken:
-            # What was unpacked ends anywhere: of a damaged file no end of a line is made up.
+            # The bytes before the damage end anywhere: their end must not pass for that of a line.
             patience = replace(patience, is_final=False)
         found = self._cut(data, patience)
         if not found.length and len(data) == window < longest:
@@ -244,7 +237,7 @@ class Tail:
         found = cut(data, self._format, line_bytes_max=longest, closed=False)
         if found.length or not patience.may_pass or not data or len(data) >= longest:
             return found
-        # The rest of a run of fragments stands in the next file, that of a line nowhere.
+        # The rest of a run of fragments is in the next file, the rest of a line nowhere.
         end = len(data) if patience.is_final else data.rfind(b"\n") + 1
         return cut(data[:end], self._format, line_bytes_max=longest, closed=True)
 

@@ -1,1 +1,1 @@
-"""What Kubernetes says of this node's pods: labels, and who is excluded. Lines flow without it."""
+"""The labels and exclusions of this node's pods, from the API server. Lines flow without it."""

@@ -1,7 +1,8 @@
-"""The only module that speaks to the API server: a request, and the objects of its answer.
+"""A client of the API server: lists and watches the metadata of objects. No other module of the
+shipper connects to it.
 
-A list of metadata and a watch are all that a shipper asks for. The clients for Python would do it
-with the tenfold of memory, or in threads, and could not ask for metadata alone.
+The Python clients for Kubernetes need ten times the memory, or threads, and cannot ask for metadata
+alone.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ ANSWER_S = 30.0
 # The API server sends a bookmark each minute: a watch that is silent for longer is dead.
 SILENCE_S = 150.0
 HEADER_LINES_MAX = 100
-# etcd takes 1.5 MiB; as JSON with managed fields an object stays far below this.
+# etcd takes 1.5 MiB; as JSON with managed fields an object is far smaller than this.
 OBJECT_BYTES_MAX = 4 * 1024 * 1024
 # Ten thousand namespaces, their metadata alone.
 LIST_BYTES_MAX = 64 * 1024 * 1024
 MESSAGE_CHARS_MAX = 300
 
-# Metadata alone: a pod's spec and status are the larger part of it, and nobody here reads them.
+# Metadata alone: a pod's spec and status are larger, and not needed here.
 _LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach the API server. The files are read for each request: tokens live an hour."""
+    """The address of the API server. The files are read for each request: tokens live an hour."""
 
     url: str
     ca_file: Path | None = None
     token_file: Path | None = None
 
 
-class Away(Exception):
-    """The API server cannot be reached, or does not answer as one."""
+class Unreachable(Exception):
+    """The API server cannot be reached, or its answer is not one of an API server."""
 
 
 class Refused(Exception):
-    """The API server refuses; *status* is HTTP's."""
+    """The API server refuses a request; *status* is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -55,41 +56,41 @@ class Refused(Exception):
 
 
 class Gone(Exception):
-    """The version to go on from is no longer known: list again."""
+    """The version to continue from is too old: list again."""
 
 
 async def list_all(access: Access, path: str, query: dict[str, str]) -> tuple[list[Any], str]:
     """Return the objects at *path*, their metadata alone, and the version to watch from.
 
     Raises:
-        Away, Refused, Gone: see there.
+        Unreachable, Refused, Gone: the request failed.
     """
     async with _deadline(ANSWER_S), _request(access, path, query, _LIST) as body:
         raw = bytearray()
         async for data in body:
             raw += data
             if len(raw) > LIST_BYTES_MAX:
-                raise Away(f"a list of more than {LIST_BYTES_MAX} bytes")
+                raise Unreachable(f"a list of more than {LIST_BYTES_MAX} bytes")
         answer = _object(raw)
     try:
         return list(answer["items"]), str(answer["metadata"]["resourceVersion"])
     except (KeyError, TypeError) as error:
-        raise Away(f"the answer is no list: {error!r} is missing") from error
+        raise Unreachable(f"the answer is no list: {error!r} is missing") from error
 
 
 async def watch(
     access: Access, path: str, query: dict[str, str]
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield what happens to the objects at *path*, until the server ends it.
+    """Yield the events of the objects at *path*, until the server ends the watch.
 
     Raises:
-        Away, Refused, Gone: see there.
+        Unreachable, Refused, Gone: the request failed.
     """
     async with _request(access, path, {**query, "watch": "1"}, _ONE) as body:
         async for line in _lines(body):
             event = _object(line)
             if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-                raise Away("an event without an object")
+                raise Unreachable("an event without an object")
             if event.get("type") == "ERROR":
                 raise _refusal(int(event["object"].get("code") or 0), event["object"])
             yield event
@@ -113,7 +114,7 @@ async def _request(
                 raise _refusal(status, await _message(body))
         yield body
     except (OSError, ValueError, EOFError, TimeoutError) as error:
-        raise Away(str(error) or type(error).__name__) from error
+        raise Unreachable(str(error) or type(error).__name__) from error
     finally:
         if writer is not None:
             writer.close()
@@ -187,7 +188,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             del rest[: end + 1]
             searched = 0
         if len(rest) > OBJECT_BYTES_MAX:
-            raise Away(f"an object of more than {OBJECT_BYTES_MAX} bytes")
+            raise Unreachable(f"an object of more than {OBJECT_BYTES_MAX} bytes")
 
 
 async def _message(body: AsyncIterator[bytes]) -> Any:
@@ -213,7 +214,7 @@ def _object(raw: bytes | bytearray) -> Any:
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise Away(f"no JSON: {error}") from error
+        raise Unreachable(f"no JSON: {error}") from error
 
 
 @asynccontextmanager
@@ -222,4 +223,4 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise Away(f"no answer within {seconds:.0f} s") from error
+        raise Unreachable(f"no answer within {seconds:.0f} s") from error

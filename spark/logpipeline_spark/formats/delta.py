@@ -1,9 +1,9 @@
-"""Delta's log, beside the files whose log it is.
+"""Delta's log, beside its files.
 
-A commit is one JSON object with a number, put where none may be yet: that is all of Delta's
-protocol that is needed here, and costs the same however many files there are. All else is done by
-delta-rs, without Java: reading, checkpoints, and removing what nobody needs. (Its own commit looks
-at every file of the table: with 20,000 of them it took 200 ms of a processor.)
+A commit is one JSON object with a number that must not exist yet. That is all of Delta's protocol
+that is needed here, and its cost does not depend on the number of files. delta-rs does the rest,
+without Java: reading, checkpoints, and the removal of files. (delta-rs's own commit looks at every
+file of the table: with 20,000 of them it took 200 ms of CPU.)
 
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, reader version 1, writer 2.
 """
@@ -25,30 +25,38 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from logpipeline.failpoints import reach
-from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
+from logpipeline_spark.errors import Damaged, Refused, sentence_of
+from logpipeline_spark.formats.log import (
+    COMMITTED_WITHIN,
+    GRACE_HOURS,
+    Change,
+    Conflict,
+    Former,
+    Overtaken,
+    Version,
+)
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import folder_of, partition_of
+from logpipeline_spark.table.files import FileEntry, folder_of, partition_of
 from logpipeline_spark.table.storage import Storage
 
 APPLICATION = "logpipeline"
 ENGINE = f"logpipeline/{version('logpipeline')}"
-# Of a commit's information, what is ours.
+# The key of our part of a commit's information.
 SAID = "logpipeline"
-# Of that, the state that came with a transaction, and the transaction's number.
+# Its keys of the state that came with a transaction, and of the transaction's number.
 STATE, NUMBER = "state", "transaction"
 LOG = "_delta_log"
-# A reader opens a checkpoint, and the commits behind it.
+# A reader opens a checkpoint, and the commits after it.
 CHECKPOINT_EVERY = 64
 LOG_KEPT = "interval 1 days"
-# A commit that is younger is not removed with those that are older than that.
+# A commit that is younger is never removed with the old ones.
 SURELY_KEPT = timedelta(hours=23)
-# Others commit rarely: by then something is wrong that more attempts do not mend.
+# Other processes commit rarely: after so many attempts something else is wrong.
 ATTEMPTS_MAX = 100
-# Of what delta-rs says; a sentence must still hold what to do.
+# So much of delta-rs's message is shown; the sentence must still hold what to do.
 SAID_CHARS_MAX = 250
+# A time that was cut to milliseconds may have been so much later.
+CUT_US = 999
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
     pa.string(): "string",
@@ -59,7 +67,7 @@ _TYPES = {
     pa.bool_(): "boolean",
     TIME: "timestamp",
 }
-# The oldest protocol that has all we use, so that the most readers can read.
+# The oldest protocol with all features that are used, so that as many readers as possible can read.
 READER_VERSION, WRITER_VERSION = 1, 2
 _PROTOCOL = {"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}}
 _PROPERTIES = {
@@ -67,16 +75,16 @@ _PROPERTIES = {
     "delta.dataSkippingStatsColumns": "ts",
     "delta.deletedFileRetentionDuration": f"interval {GRACE_HOURS} hours",
     "delta.logRetentionDuration": LOG_KEPT,
-    # Each vacuum and other programs would remove old commits, also the last one that says how far
-    # streams were read: `keep_up` alone does.
+    # A vacuum or another program would remove old commits, also the last one that says how far
+    # streams were read: only `keep_up` does this.
     "delta.enableExpiredLogCleanup": "false",
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
 }
 
 
 class DeltaLog:
-    """The log of the files beneath *area* of *storage*; *partitions* are the columns that folders
-    are named by.
+    """The log of the files below *area* of *storage*; *partitions* are the columns in the names of
+    folders.
     """
 
     def __init__(self, storage: Storage, area: str, partitions: Sequence[str]) -> None:
@@ -88,12 +96,12 @@ class DeltaLog:
         self._checkpoint = 0
 
     def transaction(self) -> int | None:
-        """Look at the log and return the number of the last batch in it.
+        """Read the log and return the number of its last batch.
 
         Raises:
-            Refused: it cannot be read, or needs what this writer does not do.
+            Refused: it cannot be read, or needs a feature that this writer lacks.
         """
-        with self._said():
+        with self._reporting():
             try:
                 table = self._table()
             except TableNotFoundError:
@@ -106,20 +114,20 @@ class DeltaLog:
             return int(table.transaction_version(APPLICATION) or 0)
 
     def version(self) -> int:
-        """Return the version that was looked at, or committed, last."""
+        """Return the version that was read, or committed, last."""
         return self._version
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Make the log where there is none, and add the columns of *schema* that it lacks.
+        """Create the log if there is none, and add the columns of *schema* that it lacks.
 
         Raises:
-            Refused: its properties are others, or a column would change its type.
+            Refused: its properties differ, or a column would change its type.
         """
         if self.transaction() is None:
             head = _metadata(str(uuid.uuid4()), schema, self._partitions, properties)
             self._put([_info("CREATE TABLE", {}, is_append=False), _PROTOCOL, head])
             return
-        with self._said():
+        with self._reporting():
             known = self._table().metadata()
         for name, value in properties.items():
             self._check_property(name, value, known.configuration.get(name))
@@ -132,8 +140,8 @@ class DeltaLog:
         self._put([_info("ADD COLUMNS", {}, is_append=False), head])
 
     def schema(self) -> pa.Schema | None:
-        """Return the columns of all files; those of folders are in none."""
-        with self._said():
+        """Return the columns of all files, without those of folders."""
+        with self._reporting():
             try:
                 fields = json.loads(self._table().schema().to_json())["fields"]
             except TableNotFoundError:
@@ -169,21 +177,22 @@ class DeltaLog:
         Raises:
             Refused: the log cannot be read.
         """
-        with self._said():
+        with self._reporting():
             try:
                 found = pa.table(self._table().get_add_actions(flatten=True))
             except TableNotFoundError:
                 return []
         columns = [found[name].to_pylist() for name in ("path", "num_records", "size_bytes")]
         times = [found[name].to_pylist() for name in ("min.ts", "max.ts")]
+        # Spark cuts the greatest time to milliseconds: the last line may be a little later.
         return [
-            FileEntry(f"{self._area}/{unquote(path)}", rows, size, _us(first), _us(last))
+            FileEntry(f"{self._area}/{unquote(path)}", rows, size, _us(first), _us(last) + CUT_US)
             for path, rows, size, first, last in zip(*columns, *times, strict=True)
         ]
 
     def history(self) -> Iterator[Version]:
-        """Give the versions that are kept, the oldest first."""
-        with self._said():
+        """Give the versions that the log keeps, the oldest first."""
+        with self._reporting():
             try:
                 kept = self._table().history()
             except TableNotFoundError:
@@ -192,25 +201,25 @@ class DeltaLog:
             yield Version(int(info["timestamp"]) * 1000, info.get(SAID) or {})
 
     def state(self) -> Mapping[str, Any]:
-        """Return the state that came with the last transaction, while its version is kept."""
-        with self._said():
+        """Return the state that came with the last transaction, while the log keeps its version."""
+        with self._reporting():
             try:
                 table = self._table()
             except TableNotFoundError:
                 return {}
             number = table.transaction_version(APPLICATION)
-            # Rarely so many versions of others follow it that all have to be read.
+            # Rarely so many versions of other programs follow it that all must be read.
             return _state(table, number, CHECKPOINT_EVERY) or _state(table, number, None) or {}
 
     def former(self) -> list[Former]:
-        """Return files that former versions name, and that are still there."""
+        """Return files that former versions name, and that still exist."""
         stored = {found.path for found in self._storage.list(self._area)}
         logged = {path for path in stored if path.startswith(f"{self._area}/{LOG}/")}
         commits = sorted(path for path in logged if path.endswith(".json"))
         waiting = stored - logged - {entry.path for entry in self.files()}
         gone = []
-        # All of them: what a batch is writing now is in none, and when files were written says
-        # nothing, since one that came from a backup is newer than its commit.
+        # Reads all commits: files of a running batch are in none of them. The times of files prove
+        # nothing, since a file from a backup is newer than its commit.
         for place in reversed(commits):
             if not waiting:
                 break
@@ -221,7 +230,7 @@ class DeltaLog:
         return gone
 
     def _removals(self, place: str) -> Iterator[tuple[str, datetime]]:
-        with self._said():
+        with self._reporting():
             for line in (self._storage.read(place) or b"").splitlines():
                 if removed := json.loads(line).get("remove"):
                     at_s = (removed.get("deletionTimestamp") or 0) / 1000
@@ -229,26 +238,31 @@ class DeltaLog:
                     yield path, datetime.fromtimestamp(at_s, UTC)
 
     def drop(self, paths: Sequence[str]) -> None:
-        """Remove files that former versions alone name; the log says already that they went."""
+        """Remove files that only former versions name; the log already records their removal."""
         self._storage.delete(paths)
 
     def keep_up(self, now: datetime) -> None:
-        """Write a checkpoint when it is time, and remove what no version needs any more."""
-        with self._said():
+        """Write a checkpoint when it is time, and remove files that no version needs any more."""
+        with self._reporting():
             for _ in range(ATTEMPTS_MAX):
+                looked = datetime.now(UTC)
                 try:
                     table = self._table()
                 except TableNotFoundError:
                     return
                 self._shorten(table, now)
-                # A vacuum is a version as well, and one that removed files since this look comes
-                # before it.
+                if datetime.now(UTC) - looked > COMMITTED_WITHIN:
+                    # This process was suspended. What others committed since it read the log is
+                    # old by now, and the vacuum would take it for files of no version.
+                    continue
+                # A vacuum commits versions too, and conflicts with one that removed files since the
+                # log was read.
                 with suppress(CommitFailedError):
                     table.vacuum(
                         retention_hours=GRACE_HOURS,
                         dry_run=False,
                         enforce_retention_duration=False,
-                        # Files of batches that were never committed as well.
+                        # Also files of batches that were never committed.
                         full=True,
                     )
                     return
@@ -258,31 +272,31 @@ class DeltaLog:
         if table.version() - self._checkpoint < CHECKPOINT_EVERY:
             return
         table.create_checkpoint()
-        # No checkpoint holds what commits say: while no batch comes, commits stay.
-        if _is_told_since(table, now - SURELY_KEPT):
+        # Checkpoints do not hold the states in commits: while no batch comes, commits stay.
+        if _has_state_since(table, now - SURELY_KEPT):
             table.cleanup_metadata()
         self._checkpoint = table.version()
 
     def _too_busy(self) -> Refused:
-        return Refused(f"{self._url} is committed to all the time: see what else writes there.")
+        return Refused(f"Other programs commit to {self._url} all the time: find out which.")
 
     def _table(self) -> DeltaTable:
         table = DeltaTable(self._url, storage_options=self._storage.lake_options() or None)
         protocol = table.protocol()
         if protocol.min_reader_version > READER_VERSION:
-            # Rows that deletion vectors leave out would be read, and written again by a merge.
+            # Rows that deletion vectors exclude would be read, and written again by a merge.
             raise self._too_new(protocol.reader_features)
         return table
 
     def _too_new(self, features: Sequence[str] | None) -> Refused:
         return Refused(
-            f"Something else gave {self._url} features that logpipeline does not know "
-            f"({', '.join(sorted(features or ['a newer protocol']))}): take them off there "
+            f"Another program gave {self._url} features that logpipeline does not know "
+            f"({', '.join(sorted(features or ['a newer protocol']))}): remove them "
             "(ALTER TABLE … DROP FEATURE), or keep the lines in a table at another path."
         )
 
     def _put(self, actions: Sequence[Any], change: Change | None = None) -> None:
-        """Put the next version, behind those that others put meanwhile."""
+        """Create the next version, after those that other processes created meanwhile."""
         body = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
         for _ in range(ATTEMPTS_MAX):
             if change is not None:
@@ -295,18 +309,18 @@ class DeltaLog:
         raise self._too_busy()
 
     def _follow(self, change: Change | None) -> None:
-        """Look at the version that somebody else put, and see whether *change* may follow it."""
+        """Read the version that another process created, and check that *change* may follow it."""
         number = self._version + 1
         raw = self._storage.read(self._path(number))
         if raw is None:
-            raise Overtaken(f"{self._url} was changed by others for a long time: start again.")
+            raise Overtaken(f"Other programs changed {self._url} for a long time: start again.")
         for line in raw.splitlines():
             action = json.loads(line)
             if change is None or change.transaction is not None:
-                # A batch, or the very first version.
+                # A batch, or the first version of the log.
                 self._refuse_overtaking(action, is_first=change is None)
             if "metaData" in action or "protocol" in action:
-                raise Overtaken(f"{self._url} was changed by something else: start again.")
+                raise Overtaken(f"Another program changed {self._url}: start again.")
             if change is not None and "remove" in action:
                 self._refuse_conflict(action["remove"]["path"], change)
         self._version = number
@@ -316,13 +330,13 @@ class DeltaLog:
         if is_ours or is_first:
             raise Overtaken(
                 f"Another writer committed to {self._storage.url} meanwhile: "
-                "let one pipeline alone write there."
+                "only one pipeline may write there."
             )
 
     def _refuse_conflict(self, place: str, change: Change) -> None:
         path = f"{self._area}/{unquote(place)}"
         if any(entry.path == path for entry in change.removed):
-            raise Conflict(f"{self._storage.url}/{path} was removed by something else meanwhile.")
+            raise Conflict(f"Another process removed {self._storage.url}/{path} meanwhile.")
 
     def _path(self, number: int) -> str:
         return f"{self._area}/{LOG}/{number:020d}.json"
@@ -352,7 +366,7 @@ class DeltaLog:
         }
 
     def _place(self, path: str) -> str:
-        """Return a file's place relative to the log's folder, as an address has it."""
+        """Return a file's path relative to the log's folder, encoded as in a URL."""
         return quote(path.removeprefix(f"{self._area}/"), safe="/=~")
 
     def _check_property(self, name: str, wanted: str, found: str | None) -> None:
@@ -363,22 +377,22 @@ class DeltaLog:
             )
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """Say in a sentence what delta-rs says."""
+    def _reporting(self) -> Iterator[None]:
+        """Turn delta-rs's errors into a sentence that says what to do."""
         try:
             yield
         except TableNotFoundError:
             raise
         except (DeltaError, OSError, ValueError) as error:
             raise Damaged(
-                f"Delta's log at {self._url} cannot be read or kept: see whether it is whole, and "
-                f"whether something else writes there ({sentence_of(error):.{SAID_CHARS_MAX}})."
+                f"Delta's log at {self._url} cannot be read or written: check that it is complete, "
+                f"and that no other program writes there ({sentence_of(error):.{SAID_CHARS_MAX}})."
             ) from error
 
 
 def _state(table: DeltaTable, number: int | None, kept: int | None) -> Any:
-    """Return the state of the transaction *number* where one of the *kept* last versions holds it,
-    None being all; None where it does not.
+    """Return the state of the transaction *number* if one of the last *kept* versions (None: all)
+    holds it; else None.
     """
     said = (_state_in(info) for info in table.history(kept))
     return next((state for state in said if state and state.get(NUMBER) == number), None)
@@ -388,8 +402,8 @@ def _state_in(info: Mapping[str, Any]) -> Any:
     return (info.get(SAID) or {}).get(STATE)
 
 
-def _is_told_since(table: DeltaTable, since: datetime) -> bool:
-    """Return whether one of the last versions came *since* then, and holds a state."""
+def _has_state_since(table: DeltaTable, since: datetime) -> bool:
+    """Return whether one of the last versions is younger than *since*, and holds a state."""
     return any(
         _state_in(info) and int(info["timestamp"]) >= since.timestamp() * 1000
         for info in table.history(CHECKPOINT_EVERY)
@@ -397,7 +411,7 @@ def _is_told_since(table: DeltaTable, since: datetime) -> bool:
 
 
 def _joined(old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Return the columns of both; files without one read as null."""
+    """Return the columns of both; a file without a column reads as null."""
     for field in new:
         place = old.get_field_index(field.name)
         if place >= 0 and old.field(place).type != field.type:
@@ -446,7 +460,7 @@ def _struct(schema: pa.Schema, partitions: Sequence[str]) -> Any:
 
 
 def _statistics(entry: FileEntry) -> Any:
-    """Delta has milliseconds here: the end is rounded up, so that no line is skipped."""
+    """Statistics have milliseconds: the end is rounded up, so that no reader skips a line."""
     return {
         "numRecords": entry.rows,
         "minValues": {"ts": _instant(entry.first_us // 1000)},

@@ -1,10 +1,10 @@
-"""Iceberg, by pyiceberg: files that are there become data files of a snapshot, without being
+"""Iceberg's log, through pyiceberg: existing files become data files of a snapshot, without being
 rewritten and without Java.
 
-`Table.add_files` alone cannot replace files, as compaction must; so both are done in one overwrite,
-by what `add_files` itself is made of. The number of the last batch is a property of the table, set
-in the same transaction as the snapshot. The catalogue takes a transaction only if no other snapshot
-came since: so each change makes one, also that which has no files.
+`Table.add_files` alone cannot replace files, as compaction must. So both are done in one overwrite,
+with the parts of `add_files` itself. The number of the last batch is a property of the table, set
+in the same transaction as the snapshot. The catalogue accepts a transaction only if there is no
+other snapshot since: so each change makes a snapshot, also one without files.
 """
 
 from __future__ import annotations
@@ -15,52 +15,60 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
-from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table import CommitTableResponse, FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import is_ours, name_of
+from logpipeline_spark.formats.log import (
+    COMMITTED_WITHIN,
+    GRACE_HOURS,
+    Change,
+    Conflict,
+    Former,
+    Overtaken,
+    Version,
+)
+from logpipeline_spark.table.files import FileEntry, is_ours, name_of
 from logpipeline_spark.table.storage import Storage
 
 TRANSACTION = "logpipeline.transaction"
 SAID = "logpipeline.said"
 STATE = "logpipeline.state"
-# A SQL catalogue keeps tables by its name: who reads must call it the same.
+# A SQL catalogue keeps tables under its own name: readers must use the same one.
 CATALOG_NAME = "logpipeline"
-# Iceberg's own files stand beside ours.
+# The folder of Iceberg's own files, beside the data files.
 METADATA = "_iceberg"
 GRACE = timedelta(hours=GRACE_HOURS)
-# Others commit rarely: by then something is wrong that more attempts do not mend.
+# Other processes commit rarely: after so many attempts something else is wrong.
 ATTEMPTS_MAX = 100
-# What Iceberg's lists of files end with, and its descriptions of the table.
+# The suffixes of Iceberg's manifests, and of its table metadata.
 ICEBERG_SUFFIXES = (".avro", ".metadata.json")
-# Of what a catalogue says; a sentence must still hold what to do.
+# So much of a catalogue's message is shown; the sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 _PROPERTIES = {
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
-    # Whether a batch may follow another's snapshot, this module decides.
+    # This module decides whether a batch may follow another process's snapshot.
     "commit.retry.num-retries": "0",
 }
 
 
-# Arrow has two of each; ours are these.
+# Arrow has two types of each; the table uses these.
 _PLAIN = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 class IcebergLog:
-    """The table *identifier* of a catalogue that pyiceberg knows, for the files beneath *area* of
-    *storage*; *properties* say which catalogue.
+    """The table *identifier* of a catalogue, for the files below *area* of *storage*; *properties*
+    are pyiceberg's properties of the catalogue.
     """
 
     def __init__(
@@ -79,12 +87,12 @@ class IcebergLog:
         return load_catalog(CATALOG_NAME, **self._properties)
 
     def transaction(self) -> int | None:
-        """Look at the table and return the number of the last batch in it.
+        """Read the table and return the number of its last batch.
 
         Raises:
             Refused: the catalogue does not answer.
         """
-        with self._said():
+        with self._reporting():
             table = self._loaded()
             if table is None:
                 return None
@@ -93,16 +101,16 @@ class IcebergLog:
             return self._seen
 
     def version(self) -> int:
-        """Return the snapshot that was looked at, or committed, last; -1 where there is none."""
+        """Return the snapshot that was read, or committed, last; -1 if there is none."""
         return self._version
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Make the table where there is none, and add the columns of *schema* that it lacks.
+        """Create the table if there is none, and add the columns of *schema* that it lacks.
 
         Raises:
-            Refused: its properties are others, or a column would change its type.
+            Refused: its properties differ, or a column would change its type.
         """
-        with self._said():
+        with self._reporting():
             namespace = self._identifier.rpartition(".")[0]
             if namespace:
                 self._catalog.create_namespace_if_not_exists(namespace)
@@ -123,7 +131,7 @@ class IcebergLog:
 
     def _add_columns(self, table: Table, schema: pa.Schema) -> None:
         for _ in range(ATTEMPTS_MAX):
-            # Upkeep may commit at the same time: then columns are added to what it made.
+            # Upkeep may commit at the same time: then the columns are added to its version.
             with suppress(CommitFailedException):
                 with table.transaction() as transaction:
                     _evolve(transaction, schema)
@@ -133,7 +141,7 @@ class IcebergLog:
 
     def schema(self) -> pa.Schema | None:
         """Return the columns of all files."""
-        with self._said():
+        with self._reporting():
             table = self._loaded()
             if table is None:
                 return None
@@ -143,20 +151,27 @@ class IcebergLog:
     def commit(self, change: Change) -> None:
         """Commit *change*; see `Log`."""
         for _ in range(ATTEMPTS_MAX):
-            with self._said():
+            with self._reporting():
+                looked = datetime.now(UTC)
                 table = self._catalog.load_table(self._identifier)
+                table.catalog = _landed_catalog(self._catalog)
                 self._refuse_overtaking(table, change)
                 change.refuse_late()
                 try:
                     with table.transaction() as transaction:
                         self._replace(table, transaction, change)
                         if change.transaction is not None:
-                            # Not in the snapshot: all of these are written with each commit.
+                            # Not in the snapshot's summary: all summaries are written with each
+                            # commit.
                             state = json.dumps([change.transaction, dict(change.state)])
                             number = str(change.transaction)
                             transaction.set_properties({TRANSACTION: number, STATE: state})
+                        if datetime.now(UTC) - looked > COMMITTED_WITHIN:
+                            # This process was suspended: a clean-up may have removed the lists of
+                            # files that were just written. They are written again.
+                            raise CommitFailedException("the process was suspended")
                 except CommitFailedException:
-                    # Somebody else's came first: see what it was.
+                    # Another change came first: read it and try again.
                     continue
             self._seen = change.transaction or self._seen
             self._version = _version_of(table)
@@ -170,7 +185,7 @@ class IcebergLog:
         Raises:
             Refused: the catalogue does not answer.
         """
-        with self._said():
+        with self._reporting():
             table = self._loaded()
             if table is None:
                 return []
@@ -187,8 +202,8 @@ class IcebergLog:
             ]
 
     def history(self) -> Iterator[Version]:
-        """Give the snapshots that are kept, the oldest first."""
-        with self._said():
+        """Give the snapshots that the table keeps, the oldest first."""
+        with self._reporting():
             table = self._loaded()
             kept = [] if table is None else sorted(table.snapshots(), key=lambda s: s.timestamp_ms)
         for snapshot in kept:
@@ -197,18 +212,18 @@ class IcebergLog:
 
     def state(self) -> Mapping[str, Any]:
         """Return the state that came with the last transaction."""
-        with self._said():
+        with self._reporting():
             table = self._loaded()
             if table is None or STATE not in table.properties:
                 return {}
             number, state = json.loads(table.properties[STATE])
-            # A former version of ours leaves it as it is.
+            # Older versions of logpipeline do not update this property.
             is_last = number == int(table.properties[TRANSACTION])
             return dict(state) if is_last else {}
 
     def former(self) -> list[Former]:
         """Return files that former snapshots name."""
-        with self._said():
+        with self._reporting():
             table = self._loaded()
             if table is None:
                 return []
@@ -220,8 +235,8 @@ class IcebergLog:
         return [Former(path, at) for path, at in goes_at.items() if path not in there]
 
     def drop(self, paths: Sequence[str]) -> None:
-        """Remove files that former snapshots alone name, and these snapshots with them."""
-        with self._said():
+        """Remove files that only former snapshots name, and these snapshots with them."""
+        with self._reporting():
             table = self._loaded()
             if table is None:
                 return
@@ -229,7 +244,7 @@ class IcebergLog:
             assert not dropped & self._named(table, [table.current_snapshot()])
             former = [snapshot for snapshot, _ in _ended(table)]
             gone = [each for each in former if dropped & self._named(table, [each])]
-            # Lines first: who is killed in between leaves snapshots that expire like others.
+            # Lines first: after a crash in between, the snapshots expire like others.
             self._storage.delete(paths)
             lists = _manifests(table, gone)
             self._expire(table, gone)
@@ -238,12 +253,12 @@ class IcebergLog:
 
     def keep_up(self, now: datetime) -> None:
         """Expire old snapshots, and remove files that none needs any more."""
-        with self._said():
+        with self._reporting():
             table = self._loaded()
             if table is None:
                 return
-            # By when another one came, not by its own time: the last snapshot of a quiet night is
-            # read until then.
+            # By the time of the next snapshot, not by its own: the last snapshot of a quiet night
+            # has readers until then.
             self._expire(table, [each for each, end in _ended(table) if end <= now - GRACE])
             named = self._named(table, table.snapshots())
             needed = {self._path(url) for url in _manifests(table, table.snapshots())}
@@ -256,8 +271,8 @@ class IcebergLog:
             if stored.modified <= now - GRACE
         ]
         self._storage.delete(path for path in old if path not in named and is_ours(name_of(path)))
-        # Lists of files hold the smallest and the largest value of most columns. A change that the
-        # catalogue refused, since another came first, leaves its description.
+        # Manifests hold the smallest and the largest value of most columns. A change that the
+        # catalogue refused leaves its manifests.
         self._storage.delete(
             path for path in old if path not in needed and path.endswith(ICEBERG_SUFFIXES)
         )
@@ -273,15 +288,15 @@ class IcebergLog:
             ]
             if not numbers:
                 return
-            # A batch that came first is no reason not to, nor is another clean-up: of a snapshot
-            # that it has expired meanwhile the library says with a ValueError that there is none.
+            # A batch that came first does not matter, nor does another clean-up. If that one has
+            # expired a snapshot, the library raises a ValueError for it.
             with suppress(CommitFailedException, ValueError):
                 table.maintenance.expire_snapshots().by_ids(numbers).commit()
             table.refresh()
         raise self._too_busy()
 
     def _too_busy(self) -> Refused:
-        return Refused(f"{self._identifier} is committed to all the time: see what writes there.")
+        return Refused(f"Other programs commit to {self._identifier} all the time: find out which.")
 
     def _named(self, table: Table, snapshots: Sequence[Snapshot | None]) -> set[str]:
         """Return the paths of all data files that *snapshots* name."""
@@ -309,7 +324,7 @@ class IcebergLog:
         if int(table.properties.get(TRANSACTION, 0)) != self._seen:
             raise Overtaken(
                 f"Another writer committed to {self._identifier} meanwhile: "
-                "let one pipeline alone write there."
+                "only one pipeline may write there."
             )
 
     def _replace(self, table: Table, transaction: Transaction, change: Change) -> None:
@@ -318,7 +333,7 @@ class IcebergLog:
         said = {SAID: json.dumps(dict(change.said))}
         update = transaction.update_snapshot(snapshot_properties=said)
         if not change.removed:
-            # An overwrite looks into each manifest that there is.
+            # An overwrite reads every manifest.
             with update.merge_append() as append:
                 for file in files:
                     append.append_data_file(file)
@@ -326,7 +341,7 @@ class IcebergLog:
         removed = {entry.path for entry in change.removed}
         there = {self._path(task.file.file_path): task.file for task in self._planned(table)}
         if removed - there.keys():
-            raise Conflict(f"Files of {self._identifier} were removed by something else meanwhile.")
+            raise Conflict(f"Another process removed files of {self._identifier} meanwhile.")
         with update.overwrite() as overwrite:
             for file in files:
                 overwrite.append_data_file(file)
@@ -334,13 +349,13 @@ class IcebergLog:
                 overwrite.delete_data_file(there[path])
 
     def _planned(self, table: Table) -> Iterator[FileScanTask]:
-        """Give the files of the current snapshot, all of whose rows count."""
+        """Give the files of the current snapshot; all of their rows count."""
         for task in table.scan().plan_files():
             if task.delete_files:
-                # Rows that these leave out would be read, and written again by a merge.
+                # Rows that these exclude would be read, and written again by a merge.
                 raise Refused(
-                    f"Something else deleted rows of {self._identifier} by files of deletes, which "
-                    "logpipeline does not read: have it write these files anew without them "
+                    f"Another program deleted rows of {self._identifier} with delete files, which "
+                    "logpipeline does not read: let it rewrite the data files without them "
                     "(CALL system.rewrite_data_files, with delete-file-threshold 1)."
                 )
             yield task
@@ -349,8 +364,8 @@ class IcebergLog:
         return url.removeprefix(f"{self._root}/")
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """Say what a catalogue says, whatever library it is reached by, in a sentence."""
+    def _reporting(self) -> Iterator[None]:
+        """Turn the errors of a catalogue, whichever library reaches it, into a sentence."""
         try:
             yield
         except Refused:
@@ -358,9 +373,48 @@ class IcebergLog:
         except Exception as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise Refused(
-                f"The Iceberg catalogue of {self._identifier} does not do what it is asked for: "
-                f"see spec.table.catalog, and whether it is well ({lines[0]:.{SAID_CHARS_MAX}})."
+                f"The Iceberg catalogue of {self._identifier} refused a request or failed: check "
+                f"spec.table.catalog, and the catalogue ({lines[0]:.{SAID_CHARS_MAX}})."
             ) from error
+
+
+class _LandedCatalog:
+    """A catalogue that is read again before a commit counts as refused.
+
+    A request that is sent twice, since its first answer was lost, is refused the second time.
+    pyiceberg then deletes the lists of files of a snapshot that is committed.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Commit *updates*.
+
+        Raises:
+            CommitFailedException: another change came first.
+        """
+        try:
+            return self._catalog.commit_table(table, requirements, updates)
+        except CommitFailedException:
+            added = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
+            now = self._catalog.load_table(table.name())
+            if not added or any(now.snapshot_by_id(each.snapshot_id) is None for each in added):
+                raise
+            location = {"metadata-location": now.metadata_location}
+            return CommitTableResponse(metadata=now.metadata, **location)
+
+
+def _landed_catalog(catalog: Catalog) -> Catalog:
+    return cast(Catalog, _LandedCatalog(catalog))
 
 
 def _version_of(table: Table) -> int:
@@ -369,7 +423,7 @@ def _version_of(table: Table) -> int:
 
 
 def _ended(table: Table) -> list[tuple[Snapshot, datetime]]:
-    """Return the snapshots that another one followed, with when it did."""
+    """Return the snapshots that another one followed, each with the time of that one."""
     kept = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
     return [
         (one, datetime.fromtimestamp(following.timestamp_ms / 1000, UTC))
@@ -378,7 +432,7 @@ def _ended(table: Table) -> list[tuple[Snapshot, datetime]]:
 
 
 def _manifests(table: Table, snapshots: Collection[Snapshot]) -> set[str]:
-    """Return where *snapshots* have their lists of files, and the lists of these."""
+    """Return the paths of the manifest lists of *snapshots*, and of their manifests."""
     lists = {snapshot.manifest_list for snapshot in snapshots}
     return lists | {
         manifest.manifest_path for each in snapshots for manifest in each.manifests(table.io)
@@ -386,7 +440,7 @@ def _manifests(table: Table, snapshots: Collection[Snapshot]) -> set[str]:
 
 
 def _evolve(transaction: Transaction, schema: pa.Schema) -> None:
-    """Add columns that are new, and say by which names files have them: they carry no ids."""
+    """Add new columns, and map names to ids, since the files carry no ids."""
     with transaction.update_schema() as update:
         update.union_by_name(schema)
     mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()

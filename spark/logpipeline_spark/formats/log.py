@@ -1,11 +1,13 @@
-"""What a table needs of a lake format: its log, which is the only truth about which files count.
+"""The log of a lake format, as a table needs it, and the choice of a format. The log alone says
+which files belong to the table.
 
-Whoever commits puts the next version where none may be yet. Who finds one there looks at what it
-says, and goes on behind it if that leaves its own change right.
+A writer commits by creating the next version. If another process was faster, the writer reads that
+version, and commits after it if its own change is still right.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,13 +16,23 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.files import (
+    LINES,
+    ROLLUP_MINUTE,
+    ROLLUP_SOURCE,
+    TABLE,
+    FileEntry,
+    partitions_of,
+)
+from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.storage import Storage
 
-# How long a file that no version needs any more stays, for readers that began before.
+# A file that no version needs any more stays for so long, for readers that began before.
 GRACE_HOURS = 2
-# So long after it was begun a clean-up may remove a file that no version names; and clocks differ.
+# A clean-up removes files that no version names after twice this time: the rest is for clocks that
+# differ.
 COMMITTED_WITHIN = timedelta(hours=GRACE_HOURS) / 2
-# How formats call what a commit is for.
+# The formats' names for the purpose of a commit.
 Operation = Literal["WRITE", "OPTIMIZE", "DELETE"]
 
 
@@ -29,21 +41,21 @@ class Overtaken(Refused):
 
 
 class Conflict(Refused):
-    """Somebody else replaced or removed the same files; nothing was committed."""
+    """Another process replaced or removed the same files; nothing was committed."""
 
 
 class Late(Refused):
-    """What was written waited so long that a clean-up may have removed it: a machine was asleep, or
-    there was too much of it. Nothing was committed.
+    """The written files waited so long that a clean-up may have removed them: the machine was
+    asleep, or there was too much to write. Nothing was committed.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one version changes. *transaction* is a batch's number, None for upkeep, which may
-    happen beside batches; *said* is told to whoever asks for the history. Of the *state* that comes
-    with a transaction the log keeps the last one. *begun* is when the first of the *added* files
-    was begun, None for those that no clean-up removes.
+    """The change of one version. *transaction* is a batch's number, None for upkeep, which may run
+    beside batches; *said* is shown in the history. The log keeps the last *state* that comes with a
+    transaction. *begun* is when the first of the *added* files was begun, None if no clean-up
+    removes them.
     """
 
     operation: Operation
@@ -65,7 +77,7 @@ class Change:
         waited = datetime.now(UTC) - self.begun
         if waited > COMMITTED_WITHIN:
             raise Late(
-                f"What was written waited {waited} to be committed, and a clean-up removes it "
+                f"The written files waited {waited} for their commit, and a clean-up removes them "
                 f"after {GRACE_HOURS} hours: nothing was changed. If the machine did not sleep, do "
                 "less at a time."
             )
@@ -73,7 +85,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a log: *time_us* is when it was committed, microseconds since 1970."""
+    """One version of a log; *time_us* is the time of its commit, in microseconds since 1970."""
 
     time_us: int
     said: Mapping[str, Any]
@@ -81,8 +93,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A file that former versions name, and the last one does not; from *goes_at* on upkeep
-    removes it.
+    """A file that former versions name, and the last one does not; upkeep removes it after
+    *goes_at*.
     """
 
     path: str
@@ -93,27 +105,27 @@ class Log(Protocol):
     """The log of one area of a table."""
 
     def transaction(self) -> int | None:
-        """Look at the log and return the number of the last batch in it: 0 before the first, None
-        where there is no log at all.
+        """Read the log and return the number of its last batch: 0 before the first, None if there
+        is no log.
 
         Raises:
             Refused: it cannot be read.
         """
 
     def version(self) -> int:
-        """Return the version that was looked at, or committed, last: a number that only its own
-        format compares.
+        """Return the version that was read, or committed, last: a number that only the same format
+        can compare.
         """
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Make the log where there is none, and add the columns of *schema* that it lacks.
+        """Create the log if there is none, and add the columns of *schema* that it lacks.
 
         Raises:
-            Refused: its properties are others, or a column would change its type.
+            Refused: its properties differ, or a column would change its type.
         """
 
     def schema(self) -> pa.Schema | None:
-        """Return the columns of all files, as they are written; None where there is no log.
+        """Return the columns of all files, as they are written; None if there is no log.
 
         Raises:
             Refused: the log cannot be read.
@@ -124,8 +136,8 @@ class Log(Protocol):
 
         Raises:
             Overtaken: it is a batch, and another writer came first.
-            Conflict: somebody else removed what it removes.
-            Late: what it adds may be gone.
+            Conflict: another process removed the same files.
+            Late: a clean-up may have removed the added files.
             Refused: the log cannot be written.
         """
 
@@ -137,29 +149,101 @@ class Log(Protocol):
         """
 
     def history(self) -> Iterator[Version]:
-        """Give the versions that are kept, the oldest first."""
+        """Give the versions that the log keeps, the oldest first."""
 
     def state(self) -> Mapping[str, Any]:
-        """Return the state that came with the last transaction; empty where a former version of
-        ours wrote it, or the log does not know it any more.
+        """Return the state that came with the last transaction; empty if an older version of
+        logpipeline wrote it, or the log does not keep it any more.
 
         Raises:
             Refused: the log cannot be read.
         """
 
     def former(self) -> list[Former]:
-        """Return files that former versions name, whether they are still there or not.
+        """Return files that former versions name, whether they still exist or not.
 
         Raises:
             Refused: the log cannot be read.
         """
 
     def drop(self, paths: Sequence[str]) -> None:
-        """Remove files that former versions alone name, at once: who reads such a version fails.
+        """Remove files that only former versions name, at once: a reader of such a version fails.
 
         Raises:
-            Refused: the log or the storage does not do it.
+            Refused: the log or the storage refuses it.
         """
 
     def keep_up(self, now: datetime) -> None:
         """Keep the log short, and remove files that no version has needed for `GRACE_HOURS`."""
+
+
+Format = Literal["delta", "iceberg"]
+Logs = Mapping[str, Log]
+
+AREAS = (LINES, ROLLUP_MINUTE, ROLLUP_SOURCE)
+# The property of a catalogue that names the table of lines; it is logpipeline's own.
+TABLE_PROPERTY = "table"
+# The suffixes of the names of Iceberg tables of counts, after the name of the table of lines.
+_SUFFIXES = {LINES: "", ROLLUP_MINUTE: "_minutes", ROLLUP_SOURCE: "_sources"}
+# The folder of each format's own files.
+_PLACES: Mapping[Format, str] = {"delta": f"{LINES}/_delta_log", "iceberg": "_iceberg"}
+# Only older versions of logpipeline wrote this.
+_FORMER = f"{TABLE}/commits"
+
+
+def check(name: Format, catalog: Mapping[str, str]) -> None:
+    """Check that the format *name* is available here.
+
+    Raises:
+        Refused: it is not; the sentence says what is missing.
+    """
+    if name == "iceberg":
+        if importlib.util.find_spec("pyiceberg") is None:
+            raise Refused("pyiceberg is not installed: pip install 'logpipeline[iceberg]'")
+        if not catalog.get(TABLE_PROPERTY):
+            raise Refused(
+                "spec.table.catalog names no table: add `table: logs.lines`, or another name"
+            )
+
+
+def logs_of(name: Format, storage: Storage, *, catalog: Mapping[str, str], s3: S3Options) -> Logs:
+    """Return the logs of the table in *storage*, by area.
+
+    Raises:
+        Refused: the format is not available here, or an older version of logpipeline wrote the
+            table.
+    """
+    check(name, catalog)
+    for other, place in _PLACES.items():
+        if other != name and _has(storage, place):
+            raise Refused(
+                f"{storage.url} is a table of format {other}: set spec.table.format to that, or "
+                f"choose another path for {name}."
+            )
+    if _has(storage, _FORMER):
+        raise Refused(
+            f"{storage.url} is a table that a former version of logpipeline wrote, in a form that "
+            "no other program can read: choose another path; the job then fills a new table from "
+            "the streams."
+        )
+    if name == "iceberg":
+        from logpipeline_spark.formats.iceberg import IcebergLog
+
+        properties = {**_reaching(s3), **catalog}
+        table = properties.pop(TABLE_PROPERTY)
+        return {
+            area: IcebergLog(storage, area, f"{table}{_SUFFIXES[area]}", properties)
+            for area in AREAS
+        }
+    from logpipeline_spark.formats.delta import DeltaLog
+
+    return {area: DeltaLog(storage, area, partitions_of(area)) for area in AREAS}
+
+
+def _has(storage: Storage, folder: str) -> bool:
+    return any(True for _ in storage.list(folder))
+
+
+def _reaching(s3: S3Options) -> dict[str, str]:
+    """Return pyiceberg's options for the bucket of the table."""
+    return s3.named("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key")

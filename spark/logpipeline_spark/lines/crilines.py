@@ -1,5 +1,5 @@
-"""CRI lines in columns: time, stream and text of each, by arithmetic on the first bytes of many
-lines at a time. A line that is not of the usual form is looked at by itself.
+"""CRI lines as columns: the time, stream and text of each, by arithmetic on the first bytes of many
+lines at a time. Lines of an unusual form are parsed one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Facts = npt.NDArray[np.bool_]
 
-# RFC 3339 with one to nine digits behind the second, and "Z" or a zone: what runtimes write.
+# RFC 3339 with one to nine decimals of a second, and "Z" or a zone: the form that runtimes write.
 WIDTHS = range(len("2026-11-21T10:00:00.1Z"), len("2026-11-21T10:00:00.123456789+01:00") + 1)
 
 _MINUTE = len("2026-11-21T10:00")
@@ -23,7 +23,7 @@ _DIGITS = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]
 _SIGNS = {4: b"-", 7: b"-", 10: b"T", 13: b":", 16: b":", 19: b"."}
 _ZONE = len("+01:00")
 
-# Lines whose heads are looked at together: their heads stay in the processor's cache.
+# So many lines are processed together: their heads stay in the processor's cache.
 ROWS_AT_ONCE = 16_384
 
 NO_FD, STDOUT, STDERR = 0, 1, 2
@@ -34,7 +34,7 @@ _STREAMS = np.frombuffer(b" stdout  stderr ", np.uint64)
 _SPACES, _ONES, _HIGH_BITS = (
     np.frombuffer(byte * 8, np.uint64)[0] for byte in (b" ", b"\x01", b"\x80")
 )
-# Nanoseconds in UTC, of which some runtimes leave the last zeros out; then all others.
+# First nanoseconds in UTC, where some runtimes omit trailing zeros; then all others.
 _WIDTHS_USUAL_FIRST = sorted(WIDTHS, key=lambda width: (width > 30, abs(width - 30)))
 _HEAD_BYTES = WIDTHS[-1] + _TAIL
 
@@ -74,8 +74,8 @@ def _parse(heads: Bytes, width: int, zone: int) -> tuple[Numbers, Facts]:
     for place in range(min(fraction, 6)):
         micros += digits[:, 14 + place].astype(np.int64) * 10 ** (5 - place)
     times = (minutes + seconds) * 1_000_000 + micros
-    # Second 60 and what is no date are left to the careful way, and so is 1970 itself, which is
-    # also how "no time" is written.
+    # Second 60, impossible dates, and 1970 itself, whose 0 means "no time", are left to
+    # `cri.time_ns`.
     is_good &= (seconds < 60) & (minutes != _NO_MINUTE) & (times != 0)
     return times, is_good
 
@@ -87,7 +87,7 @@ def _minutes(heads: Bytes, zone_at: int, width: int, is_good: Facts) -> Numbers:
     """Return the seconds since 1970 of each row's minute."""
     columns = [*range(_MINUTE), *range(zone_at, width)]
     named: Any = np.ascontiguousarray(heads[:, columns]).view(f"V{len(columns)}").ravel()
-    # Neighbours mostly share their minute: only where it changes somebody looks.
+    # Neighbours mostly have the same minute: only where it changes it is parsed.
     is_new = np.ones(len(heads), np.bool_)
     is_new[1:] = named[1:] != named[:-1]
     firsts = np.flatnonzero(is_new)
@@ -102,7 +102,7 @@ def _minutes(heads: Bytes, zone_at: int, width: int, is_good: Facts) -> Numbers:
 
 
 def _minute(key: bytes) -> int:
-    # A second that is not zero tells a minute of 1970 from no time at all.
+    # With a second that is not zero, a minute of 1970 differs from no time.
     found = cri.time_ns(key[:_MINUTE] + b":01.0" + key[_MINUTE:])
     return found // 1_000_000_000 - 1 if found else _NO_MINUTE
 
@@ -118,8 +118,8 @@ class CriColumns(NamedTuple):
 
 
 def parse(buffer: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> CriColumns:
-    """Return the columns of the lines ``[starts, ends)`` of *buffer*, behind whose last one there
-    are some bytes more.
+    """Return the columns of the lines ``[starts, ends)`` of *buffer*, which has some bytes after
+    the last line.
     """
     columns = CriColumns(
         np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int8), starts.copy()
@@ -136,12 +136,12 @@ def parse(buffer: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> CriC
 
 
 def are_whole(buffer: npt.NDArray[np.uint8], starts: Numbers) -> npt.NDArray[np.bool_]:
-    """Return which of the lines that begin at *starts* are certainly no fragments; behind the last
-    one there are some bytes more.
+    """Return which of the lines that begin at *starts* are certainly not fragments; the buffer has
+    some bytes after the last line.
 
-    A search through all bytes for what marks a fragment costs five times as much.
+    To search all bytes for the marks of fragments costs five times as much.
     """
-    # The eight bytes from each byte on.
+    # The eight bytes at each position.
     words = np.lib.stride_tricks.sliding_window_view(buffer, 8).view(np.uint64)[:, 0]
     is_whole = np.zeros(len(starts), np.bool_)
     for begin in range(0, len(starts), ROWS_AT_ONCE):
@@ -162,20 +162,21 @@ def are_whole(buffer: npt.NDArray[np.uint8], starts: Numbers) -> npt.NDArray[np.
 
 
 def _holds_space(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    # A byte is zero where subtracting one borrows from it, and it had no high bit.
+    # A byte is zero if subtracting one borrows from it, and its high bit was not set.
     zeros = words ^ _SPACES
     is_there: npt.NDArray[np.bool_] = ((zeros - _ONES) & ~zeros & _HIGH_BITS) != 0
     return is_there
 
 
 def _usual(heads: npt.NDArray[np.uint8], part: CriColumns) -> npt.NDArray[np.bool_]:
-    """Fill *part* where lines have the usual form, and return which ones do not."""
+    """Fill *part* for lines of the usual form, and return which lines have another form."""
     is_left = np.ones(len(heads), np.bool_)
     first = WIDTHS[0]
     widths = (heads[:, first : WIDTHS[-1] + 1] == ord(" ")).argmax(axis=1) + first
     for width in np.flatnonzero(np.bincount(widths)).tolist():
         rows = np.flatnonzero(widths == width)
-        # Mostly all lines but a tenth have the same width: no copy where it is all of them.
+        # Mostly nine tenths of the lines or all of them have the same width: if all, nothing is
+        # copied.
         same = heads if len(rows) == len(heads) else heads[rows]
         micros, is_good = parse_times(same, width)
         is_out, is_err = _streams(same, width)

@@ -1,4 +1,6 @@
-"""Where each line of a group of messages begins and ends, found at once in one buffer."""
+"""The layout of a group of messages: where each line begins and ends, found at once in one buffer.
+Fragments of CRI lines are joined.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from logpipeline_spark.lines.crilines import are_whole
-from logpipeline_spark.lines.opening import Opened
+from logpipeline_spark.lines.messages import Opened
 
 Piece = Literal["begin", "middle", "end"]
 
 _STREAMS = (b"stdout", b"stderr")
 
-# Behind the last line, so that a fixed number of bytes can be looked at from each line's start.
+# After the last line, so that a fixed number of bytes can be read from each line's start.
 PADDING = bytes(64)
 
 Numbers = npt.NDArray[np.int64]
@@ -25,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 @dataclass(slots=True)
 class Rejoined:
     """Whole lines, each with its newline; *offsets* are where they begin in the message's own
-    bytes, *pieces* which of them (by number) are parts of an over-long line.
+    bytes, *pieces* are those (by number) that are parts of an over-long line.
     """
 
     lines: list[bytes] = field(default_factory=list)
@@ -40,7 +42,7 @@ class Rejoined:
 
 @dataclass(slots=True)
 class _Run:
-    """Fragments of one line so far."""
+    """The fragments of one line so far."""
 
     time: bytes
     offset: int
@@ -50,12 +52,12 @@ class _Run:
 
 def may_hold_fragments(data: bytes) -> bool:
     """Return whether *data* may hold fragments of CRI lines; False is certain."""
-    # The tag may go on behind its first letter, so no space is looked for behind it.
+    # The tag may continue after its first letter, so the space after it is not part of the pattern.
     return b" stdout P" in data or b" stderr P" in data
 
 
 def rejoin(data: bytes, *, starts_inside: bool, ends_inside: bool) -> Rejoined:
-    """Return the program's lines of *data*, in the order of their ends.
+    """Return the program's lines in *data*, in the order of their ends.
 
     *starts_inside* and *ends_inside* say that the first, or the last, line is cut there.
     """
@@ -112,7 +114,7 @@ def _note(result: Rejoined, *, starts_before: bool, is_cut: bool) -> None:
 
 
 def piece_of(*, starts_before: bool, is_cut: bool) -> Piece | None:
-    """Return which part of a line it is that begins before these bytes, or goes on behind them."""
+    """Return the part of a line that begins before these bytes, or continues after them."""
     if starts_before:
         return "middle" if is_cut else "end"
     return "begin" if is_cut else None
@@ -120,10 +122,11 @@ def piece_of(*, starts_before: bool, is_cut: bool) -> Piece | None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Lines of a group: bytes ``[starts, ends)`` of *buffer*, without their newlines.
+    """The lines of a group: bytes ``[starts, ends)`` of *buffer*, without their newlines.
 
-    *owners* are the messages that they belong to, *firsts* the number of each message's first
-    line, *offsets* where lines begin in their source (-1: unknown), *pieces* parts of lines.
+    *owners* are the messages of the lines, *firsts* the number of each message's first line,
+    *offsets* the positions of lines in their source (-1: unknown), *pieces* the lines that are
+    parts of lines.
     """
 
     buffer: npt.NDArray[np.uint8]
@@ -167,7 +170,7 @@ def _laid_out(group: Sequence[Opened], parts: Sequence[_Part]) -> Layout:
     owners = _owners(ends, bounds)
     is_bad = np.array([bool(opened.reason) for opened in group], np.bool_)
     if is_bad.any():
-        # What cannot be believed is one line, whatever its bytes are.
+        # A message that cannot be decoded is one line, whatever its bytes are.
         keep = ~is_bad[owners] | (ends == bounds[owners + 1] - 1)
         ends, owners = ends[keep], owners[keep]
     starts = np.concatenate([bounds[:1], ends[:-1] + 1]) if len(ends) else ends
@@ -181,7 +184,7 @@ def _laid_out(group: Sequence[Opened], parts: Sequence[_Part]) -> Layout:
 
 
 def _suspects(group: Sequence[Opened], found: Layout) -> list[int]:
-    """Return the messages of CRI lines of which a line may be a fragment."""
+    """Return the messages of CRI lines in which a line may be a fragment."""
     is_cri = np.array([is_cri_lines(opened) for opened in group], np.bool_)
     rows = np.flatnonzero(is_cri[found.owners])
     starts = found.starts if len(rows) == len(found.starts) else found.starts[rows]
@@ -190,7 +193,7 @@ def _suspects(group: Sequence[Opened], found: Layout) -> list[int]:
 
 
 def is_cri_lines(opened: Opened) -> bool:
-    """Return whether *opened* says that its lines are CRI's."""
+    """Return whether the lines of *opened* have the CRI format."""
     return opened.batch is not None and opened.batch.format == "cri"
 
 

@@ -1,5 +1,5 @@
-"""A connection to JetStream for code that is not asynchronous: Spark calls a source's methods in
-plain threads of the driver's and the executors' Python workers.
+"""A connection to JetStream for synchronous code: Spark calls a source's methods in plain threads
+of the driver's and the executors' Python workers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from logpipeline.nats.options import without_secret
 from logpipeline.nats.session import RawMessage
 from logpipeline.streamstate import StreamState, state_of
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.opening import Message
+from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.source.options import SourceOptions
 
 _TAIL = b"\r\nNats-Stream: "
@@ -35,9 +35,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 RETRY_WAIT_S = 0.2
-# After so long without an answer it is said that a server is waited for.
-TELL_AFTER_S = 2.0
-# What waiting does not help against, as the client and the operating system say it.
+# After so long without an answer, the wait is logged.
+LOG_AFTER_S = 2.0
+# Errors that do not pass by waiting, in the words of the client and the operating system.
 _REFUSALS = (
     *("authorization", "authentication", "certificate", "nkeys", "permissions violation"),
     *("no such file", "permission denied", "unknown ca"),
@@ -49,12 +49,12 @@ _HOW_TO_LOG_IN = (
 
 
 def message_of(raw: RawMessage) -> Message:
-    """Return the stored message of an answer: the server's own fields stand last in its headers,
+    """Return the stored message in an answer: the server's own fields are the last headers,
     whatever the publisher wrote before them.
     """
     at = raw.headers.rfind(_TAIL)
     fields = raw.headers[at + 2 :].split(b"\r\n")
-    # A subject is any bytes but spaces.
+    # A subject may hold any bytes but spaces.
     subject, sequence, time = (
         field.split(b": ", 1)[1].decode("utf-8", "surrogateescape") for field in fields[1:4]
     )
@@ -63,7 +63,9 @@ def message_of(raw: RawMessage) -> Message:
 
 
 class Client:
-    """Asks JetStream; every question is repeated while the server is away, until patience ends."""
+    """Sends requests to JetStream; each is repeated while the server is away, until the patience
+    ends.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -86,8 +88,8 @@ class Client:
         """Connect.
 
         Raises:
-            Refused: there is no connection within the patience of the options, or the server
-                refuses who we are.
+            Refused: there is no connection within the options' patience, or the server refuses
+                the login.
         """
         try:
             self.run(self._connect())
@@ -97,7 +99,7 @@ class Client:
         return self
 
     def close(self) -> None:
-        """End the connection; may be called again."""
+        """Close the connection; may be called again."""
         if self._loop.is_closed():
             return
         with contextlib.suppress(Exception):  # a connection that broke needs no end
@@ -110,20 +112,20 @@ class Client:
         return self._loop.is_closed()
 
     def run(self, work: Awaitable[T]) -> T:
-        """Return the result of *work*, done in this client's own loop."""
+        """Return the result of *work*, run in this client's own loop."""
         return self._loop.run_until_complete(_awaited(work))
 
     def ask(self, what: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of *what*, called again while the server is away.
+        """Return the result of *what*, which is called again while the server is away.
 
         Raises:
-            Refused: the server stayed away, or said no.
+            Refused: the server stayed away, or refused.
         """
         return self.run(self._ask(what))
 
     @property
     def servers(self) -> str:
-        """The servers, as they may be shown."""
+        """The servers, without secrets."""
         return ", ".join(map(without_secret, self._options.nats.servers))
 
     def names(self) -> list[str]:
@@ -137,10 +139,10 @@ class Client:
                 return names
 
     def state(self, stream: str) -> StreamState:
-        """Return what *stream* is now.
+        """Return the present state of *stream*.
 
         Raises:
-            Refused: there is none, or it cannot be read in ranges.
+            Refused: there is no such stream, or it does not allow direct reads.
         """
         state = self.find(stream)
         if state is None:
@@ -151,30 +153,32 @@ class Client:
         return state
 
     def find(self, stream: str) -> StreamState | None:
-        """Return what *stream* is now, None where there is no such.
+        """Return the present state of *stream*, None if there is no such stream.
 
         Raises:
-            Refused: it cannot be read in ranges.
+            Refused: it does not allow direct reads.
         """
         info = self.ask(lambda: self.js.stream_info(stream))
         if info is None:
             return None
         if not info["config"].get("allow_direct"):
             raise Refused(
-                f"stream {stream} does not allow direct reads; set its allow_direct "
+                f"stream {stream} does not allow direct reads; turn on its allow_direct "
                 f"(`nats stream edit {stream} --allow-direct`)"
             )
         return state_of(info)
 
     def time_at(self, stream: str, state: StreamState, sequence: int) -> int | None:
-        """Return the server's time of the message at *sequence*, None where there is no such."""
+        """Return the server's time of the message at *sequence*, None if there is no such
+        message.
+        """
         if not max(state.first, 1) <= sequence <= state.last:
             return None
         found = self.ask(lambda: self.js.message(stream, sequence))
         return None if found is None else found.time_ns
 
     def first_from(self, stream: str, query: dict[str, Any]) -> Message | None:
-        """Return the first message at or behind ``seq`` or ``start_time`` of *query*."""
+        """Return the first message from ``seq`` or ``start_time`` of *query* on."""
         return self.ask(lambda: self._first(stream, query))
 
     async def is_there(self, stream: str, first: int, last: int) -> bool:
@@ -189,7 +193,8 @@ class Client:
         return int(answer["message"]["seq"]) <= last
 
     async def _first(self, stream: str, query: dict[str, Any]) -> Message | None:
-        # A direct get by sequence alone wants that very message; with a filter, the first one.
+        # A direct get by sequence alone returns that very message; with a filter, the first from
+        # there on.
         if "seq" in query:
             query = query | {"next_by_subj": ">"}
         request = f"DIRECT.GET.{stream}"
@@ -208,7 +213,7 @@ class Client:
         while not self.connection.is_connected:
             if waiting.is_over or self._is_refused(waiting):
                 raise Refused(self._unconnected())
-            self._tell(waiting, self._unconnected())
+            self._log_wait(waiting, self._unconnected())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_WAIT_S):
                     await self.connection.wait_connected()
@@ -224,23 +229,23 @@ class Client:
                 gone = self._gone(error)
                 if waiting.is_over or self._is_refused(waiting):
                     raise Refused(gone) from error
-                self._tell(waiting, gone)
+                self._log_wait(waiting, gone)
             await asyncio.sleep(RETRY_WAIT_S)
 
     def _is_refused(self, waiting: _Waiting) -> bool:
-        """Return whether waiting on would change nothing."""
+        """Return whether to wait longer would change nothing."""
         most_s = self._options.login_patience_s
         return most_s is not None and waiting.waited_s >= most_s and self._is_refusal
 
-    def _tell(self, waiting: _Waiting, why: str) -> None:
-        # A refusal is said in a moment by the error itself.
+    def _log_wait(self, waiting: _Waiting, why: str) -> None:
+        # A refusal is about to be reported by the error itself.
         if self._options.login_patience_s is None or not self._is_refusal:
-            waiting.tell(why)
+            waiting.log(why)
 
     @property
     def _is_refusal(self) -> bool:
         if self.connection.sessions and not self.connection.is_connected:
-            # It let us in before: logins are renewed while a query runs.
+            # The server accepted this login before: logins are renewed while a query runs.
             return False
         problem = (self.connection.problem or "").lower()
         return any(word in problem for word in _REFUSALS)
@@ -254,7 +259,7 @@ class Client:
 
     def _gone(self, error: Exception) -> str:
         if (problem := self.connection.problem) and self.connection.is_connected:
-            return f"{self.servers}: {problem} ({error}); give this user the right"
+            return f"{self.servers}: {problem} ({error}); grant this user the right"
         if problem:
             return f"{self.servers}: {problem}; start the server"
         if isinstance(error, NoResponders):
@@ -263,12 +268,12 @@ class Client:
 
 
 class _Waiting:
-    """How long an answer is waited for, at most *patience_s*."""
+    """The wait for an answer, of at most *patience_s*."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._begun_s = time.monotonic()
-        self._is_told = False
+        self._is_logged = False
 
     @property
     def waited_s(self) -> float:
@@ -278,13 +283,13 @@ class _Waiting:
     def is_over(self) -> bool:
         return self.waited_s > self._patience_s
 
-    def tell(self, why: str) -> None:
-        """Say once what is waited for: who looks at Spark's output sees nothing else for long."""
-        if not self._is_told and self.waited_s > TELL_AFTER_S:
-            self._is_told = True
-            # In a worker of Spark nothing but the text of a message is shown.
+    def log(self, why: str) -> None:
+        """Log once what is waited for: else Spark's output shows nothing for a long time."""
+        if not self._is_logged and self.waited_s > LOG_AFTER_S:
+            self._is_logged = True
+            # A worker of Spark shows only the text of a log message.
             log.warning(
-                "jetstream: %s; waiting for it, %g s at most (option 'patienceSeconds')",
+                "jetstream: %s; waiting for at most %g s (option 'patienceSeconds')",
                 why,
                 self._patience_s,
             )

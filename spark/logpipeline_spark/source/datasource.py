@@ -1,11 +1,14 @@
-"""The data source as Spark knows it: which methods it calls in the driver, and which in tasks."""
+"""The data source `jetstream`: the methods that Spark calls in the driver and in tasks, and its
+rows: lines, or whole messages.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -13,6 +16,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -23,13 +27,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from logpipeline.wire import BadMessage, parse_headers
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source import planning, positions, rows, selection
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.messages import Message, groups
+from logpipeline_spark.lines.schema import LINES, TIME, Origin
+from logpipeline_spark.source import offsets, planning
 from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.source.options import SourceOptions, parse, starting_of
 from logpipeline_spark.source.planning import Positions, States
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.source.tasks import RangeTask, read_task
+from logpipeline_spark.source.ranges import RangeTask, read_task
 
 Offset = dict[str, Any]
 
@@ -43,33 +51,33 @@ class JetStreamDataSource(DataSource):
         return "jetstream"
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for."""
-        return rows.schema_of(parse(self.options))
+        """Return the columns for the options."""
+        return schema_of(parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a table."""
+        """Return the reader of a batch query."""
         return JetStreamReader(parse(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's
-        """Return what reads batch after batch."""
+        """Return the reader of a streaming query."""
         return JetStreamStreamReader(parse(self.options))
 
 
 class JetStreamReader(DataSourceReader):
-    """Reads what is there once."""
+    """Reads the present messages once."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
     def partitions(self) -> list[RangeTask]:
-        """Return what each task reads."""
+        """Return the range of each task."""
         options = self.options
         with Client(options) as client:
-            seen = selection.look(client, options)
+            seen = planning.look(client, options)
             begin = planning.start(client, options, starting_of(options, is_stream=False), seen)
             lasts = planning.lasts(client, options, seen)
             end = planning.ends(client, begin, seen, lasts, None)
-        roots = selection.roots(options, seen)
+        roots = planning.roots(options, seen)
         return planning.tasks(options, end, options.min_partitions, roots)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -78,15 +86,15 @@ class JetStreamReader(DataSourceReader):
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads batch after batch; its offsets are positions, and a batch is known by its end."""
+    """Reads batch after batch. Its offsets are positions, and a batch is known by its end."""
 
     def __init__(
         self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if options.ending is not None:
             raise Refused(
-                "jetstream: a stream has no end; leave endingOffsets, endingOffsetsByTimestamp and "
-                "endingTimestamp out, or use spark.read"
+                "jetstream: a streaming query has no end; leave out endingOffsets, "
+                "endingOffsetsByTimestamp and endingTimestamp, or use spark.read"
             )
         self.options = options
         self._clock = clock
@@ -103,14 +111,16 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._start is None:
             place = starting_of(self.options, is_stream=True)
             begin = planning.start(self._connected(), self.options, place, self._look())
-            self._start = positions.encode(begin, is_start=True)
+            self._start = offsets.encode(begin, is_start=True)
         return self._start
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  # Spark's name
-        """Return where the batch that begins at *start* ends: there, where it is to wait."""
+        """Return the end of the batch that begins at *start*: *start* itself, if the batch should
+        wait.
+        """
         client, options = self._connected(), self.options
         seen = self._seen = self._look()
-        known = planning.known(client, options, positions.decode(start), seen)
+        known = planning.known(client, options, offsets.decode(start), seen)
         begin = planning.begins(client, options, known, seen)
         lasts = {stream: self._last(stream, begin[stream], seen[stream].last) for stream in seen}
         is_limited = not isinstance(limit, ReadAllAvailable)
@@ -126,11 +136,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             known=known,
             count_max=options.max_offsets_per_trigger if is_limited else None,
         )
-        return positions.encode(self._end)
+        return offsets.encode(self._end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return a limit of the options. Spark knows one at a time, and hands it back: any says
-        that all of them hold.
+        """Return one limit of the options. Spark handles one at a time, and passes it back: any of
+        them means that all apply.
         """
         options = self.options
         if options.max_bytes_per_trigger is not None:
@@ -142,27 +152,27 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Remember what is there now: nothing behind it is read."""
+        """Remember the present ends of the streams: later messages are not read."""
         self._targets = {
             stream: (state.created, state.last) for stream, state in self._look().items()
         }
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  # Spark's name
-        """Return the ends of the streams, and how many messages the batch that is planned leaves
-        behind it, for the query's progress.
+        """Return the ends of the streams, and the number of messages after the planned batch, for
+        the query's progress.
         """
         return planning.report(self._seen or self._look(), self._end)
 
     def partitions(self, start: Offset, end: Offset) -> list[RangeTask]:
-        """Return what each task of a batch reads."""
-        known, until = positions.decode(start), positions.decode(end)
+        """Return the range of each task of a batch."""
+        known, until = offsets.decode(start), offsets.decode(end)
         is_first = "start" in start
         batch = {
             stream: position
             for stream, position in until.items()
             if is_first or position != known.get(stream)
         }
-        # A batch of before this query was started was not looked at yet.
+        # The streams of a batch from before this query started are not known yet.
         if not batch.keys() <= self._roots.keys():
             self._look()
         return planning.tasks(self.options, batch, self.options.min_partitions, self._roots)
@@ -172,7 +182,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _read(self.options, partition)
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -183,13 +193,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._client
 
     def _look(self) -> States:
-        seen = selection.look(self._connected(), self.options)
-        self._roots |= selection.roots(self.options, seen)
+        seen = planning.look(self._connected(), self.options)
+        self._roots |= planning.roots(self.options, seen)
         return seen
 
     def _is_early(self, begin: Positions, seen: States, lasts: dict[str, int]) -> bool:
         options, now_s = self.options, self._clock()
-        # All that is available now is read, however little it is.
+        # With availableNow, everything is read, however little it is.
         if options.min_offsets_per_trigger is None or self._targets is not None:
             return False
         waiting = planning.backlogs(begin, seen, lasts)
@@ -209,12 +219,99 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return min(last, target) if created == begin.created else begin.sequence
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get a copy: a connection is not for them.
+        # Tasks get a copy, without the connection.
         return self.__dict__ | {"_client": None}
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    # Spark makes a task of nothing where there is nothing to read.
+    # If there is nothing to read, Spark makes a task without a partition.
     if isinstance(partition, RangeTask):
         for messages in read_task(options, partition):
-            yield from rows.batches(messages, partition.origin(options), options)
+            yield from batches(messages, partition.origin(options), options)
+
+
+MESSAGES = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("incarnation", pa.string()),
+        ("seq", pa.int64()),
+        ("ts", TIME),
+        ("subject", pa.string()),
+        ("value", pa.binary()),
+    ]
+)
+HEADERS = pa.map_(pa.string(), pa.string())
+# The JVM receives so many rows at once.
+BATCH_ROWS_MAX = 65_536
+
+
+def schema_of(options: SourceOptions) -> StructType:
+    """Return the columns for *options*."""
+    return from_arrow_schema(_arrow(options))
+
+
+def batches(
+    messages: Sequence[Message], origin: Origin, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of *messages*."""
+    # Spark compares types in all details, such as the names of a map's fields.
+    schema = to_arrow_schema(schema_of(options), timezone="UTC")
+    tables = _messages(messages, origin, options)
+    if options.format == "lines":
+        tables = _lines(messages, origin, options)
+    for table in tables:
+        yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS_MAX)
+
+
+def _arrow(options: SourceOptions) -> pa.Schema:
+    base = LINES if options.format == "lines" else MESSAGES
+    return base.append(pa.field("headers", HEADERS)) if options.include_headers else base
+
+
+def _lines(
+    messages: Sequence[Message], origin: Origin, options: SourceOptions
+) -> Iterator[pa.Table]:
+    for group in groups(messages, origin):
+        inside = [opened.message for opened in group]
+        for table in tables_of(group, origin):
+            lines = table.cast(LINES)
+            if options.include_headers:
+                sequences = np.array([message.sequence for message in inside])
+                owners = np.searchsorted(sequences, lines["seq"].to_numpy())
+                lines = lines.append_column("headers", _headers(inside).take(pa.array(owners)))
+            yield lines
+
+
+def _messages(
+    messages: Sequence[Message], origin: Origin, options: SourceOptions
+) -> Iterator[pa.Table]:
+    count = len(messages)
+    columns = [
+        pa.repeat(origin.stream, count),
+        pa.repeat(origin.incarnation, count),
+        pa.array([message.sequence for message in messages], pa.int64()),
+        pa.array([message.time_ns // 1000 for message in messages], pa.int64()).view(TIME),
+        pa.array([_text(message.subject) for message in messages], pa.string()),
+        pa.array([message.data for message in messages], pa.binary()),
+    ]
+    table = pa.table(columns, schema=MESSAGES)
+    yield table.append_column("headers", _headers(messages)) if options.include_headers else table
+
+
+def _headers(messages: Sequence[Message]) -> pa.MapArray:
+    return pa.array([_fields(message.headers) for message in messages], HEADERS)
+
+
+def _fields(headers: bytes) -> list[tuple[str, str]]:
+    if not headers:
+        return []
+    try:
+        fields = parse_headers(headers)
+    except BadMessage:
+        # Headers that cannot be parsed are shown as they are.
+        return [("", headers.decode("utf-8", "replace"))]
+    return [(_text(name), _text(value)) for name, value in fields.items()]
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

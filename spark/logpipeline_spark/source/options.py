@@ -1,5 +1,5 @@
-"""The options of the data source, named as Spark's Kafka source names its own. Everything that is
-wrong with them is told at once.
+"""The options of the data source, with the names of Spark's Kafka source. All mistakes in them are
+reported at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logpipeline.nats.options import NatsOptions
 from logpipeline.quantity import QuantityError, parse_bytes, parse_duration
 from logpipeline.subjects import Names, names_of
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source.places import (
+from logpipeline_spark.source.offsets import (
     EARLIEST,
     LATEST,
     Place,
@@ -29,12 +29,12 @@ T = TypeVar("T")
 Format = Literal["lines", "messages"]
 FORMATS: tuple[Format, ...] = ("lines", "messages")
 
-# How long a server may be away before reading is given up.
+# A server may be away for so long before reading is given up.
 PATIENCE_S = 60
-# A server that refuses who we are is asked again for so long only: a login that was changed just
-# now may take a moment to reach it.
+# A refused login is repeated for this long only: a login that was just changed may take a moment to
+# reach the server.
 LOGIN_PATIENCE_S = 3
-# As with Kafka: how long a batch waits for minOffsetsPerTrigger.
+# As with Kafka: a batch waits so long for minOffsetsPerTrigger.
 TRIGGER_DELAY_MAX_S = 15 * 60.0
 NAMESPACE = "default"
 PARTITIONS_MAX = 10_000
@@ -51,7 +51,7 @@ _FILES = {
     "certFile": "cert_file",
     "keyFile": "key_file",
 }
-# In the order in which they are explained to users.
+# In the order of the documentation.
 NAMES = (
     "servers",
     "pipeline",
@@ -79,14 +79,14 @@ NAMES = (
     "jsDomain",
     "patienceSeconds",
 )
-# What users of Spark's Kafka source may write from habit, and what to write instead.
+# Options of Spark's Kafka source that users may write from habit, and what to write instead.
 _KAFKAS = {
     "kafka.bootstrap.servers": "write 'servers'",
     "subscribe": "write 'stream'",
     "assign": "write 'stream', and the sequences as 'startingOffsets'",
-    "groupidprefix": "there is no group: no consumer is made, and the checkpoint knows a query",
-    "kafka.group.id": "there is no group: no consumer is made, and the checkpoint knows a query",
-    "startingoffsetsbytimestampstrategy": "a time that no message has yet means the end",
+    "groupidprefix": "there are no groups: the checkpoint identifies a query",
+    "kafka.group.id": "there are no groups: the checkpoint identifies a query",
+    "startingoffsetsbytimestampstrategy": "a time later than all messages means the end",
     "maxrecordsperpartition": "write 'minPartitions'",
 }
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -94,11 +94,12 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What to read, from where, and as what. *starting* and *ending* are None where not given.
+    """Which streams to read, from which server, and in which form. *starting* and *ending* are None
+    if they are not given.
 
-    Where there are no *streams*, they are those of the server that are numbered from *base* on, or
-    whose names *pattern* matches. *login_patience_s* is how long a refusal may take to pass, None
-    for as long as a server may be away.
+    Without *streams*, the server's streams are read that are numbered from *base* on, or whose
+    names *pattern* matches. *login_patience_s* is how long a refused login is repeated, None for as
+    long as a server may be away.
     """
 
     nats: NatsOptions
@@ -122,13 +123,13 @@ class SourceOptions:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the options name each stream, and none is added later."""
+        """Whether the options name each stream, so that none is added later."""
         return bool(self.streams)
 
 
 @dataclass(frozen=True, slots=True)
 class _Selected:
-    """Which streams: by their names, their base, or a pattern."""
+    """The selected streams: by their names, their base, or a pattern."""
 
     streams: tuple[str, ...] = ()
     partitions: int = 0
@@ -144,7 +145,7 @@ class _Given:
         self.mistakes = [
             f"option {name!r} is not known: {_instead_of(name.lower())}"
             for name in sorted(given)
-            # Spark hands the argument of load() over as an option of its own.
+            # Spark passes the argument of load() as an option.
             if name.lower() not in known and name.lower() != "path"
         ]
         self._values = {
@@ -171,15 +172,15 @@ class _Given:
         """Return which of *names* is given, the first of several."""
         found = [name for name in names if self._values.get(name, "").strip()]
         if len(found) > 1:
-            self.mistakes.append(f"give only one of {_quoted(found)}")
+            self.mistakes.append(f"set only one of {_quoted(found)}")
         return found[0] if found else None
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
-    """Return what *given* says; names of options are known whatever their case.
+    """Return the options in *given*; their names are not case-sensitive.
 
     Raises:
-        Refused: something is missing, unknown, or wrong; all of it is named.
+        Refused: options are missing, unknown, or wrong; the sentence names all of them.
     """
     options = _Given(given)
     nats = _nats(options)
@@ -217,7 +218,9 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
 
 
 def starting_of(options: SourceOptions, *, is_stream: bool) -> Place:
-    """Return where to begin: as with Kafka, a stream at the latest, a table at the earliest."""
+    """Return where to begin: as with Kafka, a streaming query at the latest, a batch query at the
+    earliest.
+    """
     return options.starting or (LATEST if is_stream else EARLIEST)
 
 
@@ -236,7 +239,7 @@ def _selected(options: _Given) -> _Selected:
     if kind is None:
         options.needed(
             "stream",
-            "the base name of streams, or names separated by commas; or give 'pipeline', a "
+            "the base name of streams, or names separated by commas; or set 'pipeline', a "
             "LogPipeline as namespace/name, or 'subscribePattern'",
         )
     count = options.read("partitions", _count(0, PARTITIONS_MAX), None)
@@ -252,7 +255,7 @@ def _named(options: _Given, text: str, count: int | None) -> _Selected:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if any(letter in name for letter in ".*> \t"):
-            options.mistakes.append(f"option 'stream': {name!r} is no name of a stream")
+            options.mistakes.append(f"option 'stream': {name!r} is not a name of a stream")
     if len(set(names)) != len(names):
         options.mistakes.append("option 'stream' names a stream twice")
     if count is not None and "," not in text and names:
@@ -266,11 +269,11 @@ def _numbered(base: str, count: int) -> _Selected:
 
 
 def _base_of(pipeline: str) -> str:
-    """Return the base of the streams that a LogPipeline has unless it names another one."""
+    """Return the base of the names of a LogPipeline's streams, if it does not set another one."""
     namespace, _, name = pipeline.rpartition("/")
     namespace = namespace or NAMESPACE
     if not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace) or "." in namespace:
-        raise ValueError(f"{pipeline!r} is no LogPipeline: write namespace/name, or name")
+        raise ValueError(f"{pipeline!r} is not a LogPipeline: write namespace/name, or name")
     return names_of(namespace, name, subject=None, stream=None).stream_base
 
 
@@ -278,7 +281,7 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
     return text
 
 
@@ -286,7 +289,7 @@ def _instead_of(name: str) -> str:
     if instead := _KAFKAS.get(name):
         return instead
     if name.startswith("kafka."):
-        return "it is one of Kafka's client"
+        return "it is an option of Kafka's client"
     known = {known.lower(): known for known in NAMES}
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean {known[close[0]]!r}?" if close else f"the options are {', '.join(NAMES)}"
@@ -297,7 +300,7 @@ def _quoted(names: list[str]) -> str:
 
 
 def _nats(options: _Given) -> NatsOptions:
-    servers = options.needed("servers", "where NATS is, such as nats://localhost:4222")
+    servers = options.needed("servers", "the addresses of NATS, such as nats://localhost:4222")
     files: dict[str, Any] = {}
     for name, target in _FILES.items():
         path = options.read(name, _file, None)
@@ -314,7 +317,7 @@ def _nats(options: _Given) -> NatsOptions:
 
 
 def login_of(nats: NatsOptions) -> dict[str, str]:
-    """Return the options that say where the servers of *nats* are and how to log in there."""
+    """Return the options with the addresses of *nats*'s servers and the login."""
     options = {"servers": ",".join(nats.servers)}
     for name, field in _FILES.items():
         if (path := getattr(nats, field)) is not None:
@@ -356,21 +359,21 @@ def _bytes(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Return a time span in seconds; Kafka's source takes a bare number for milliseconds."""
+    """Return a time span in seconds; a bare number is milliseconds, as for Kafka's source."""
     is_number = text.isascii() and text.isdigit()
     return parse_duration(f"{text}ms" if is_number else text) / 1e9
 
 
 def _subject(text: str) -> str:
     if any(letter in text for letter in "*> \t"):
-        raise ValueError(f"{text!r} is no root of subjects, such as logs in logs.p0.web1")
+        raise ValueError(f"{text!r} is not a root of subjects, such as logs in logs.p0.web1")
     return text
 
 
 def _count(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
-            raise ValueError(f"{text!r} is no number from {least} to {most}")
+            raise ValueError(f"{text!r} is not a number from {least} to {most}")
         return int(text)
 
     return read

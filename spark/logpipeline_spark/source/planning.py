@@ -1,10 +1,11 @@
-"""What the driver decides: where a query begins, where its next batch ends, and which task reads
-what. It asks for the state of streams and for the message at a position, never for a payload to
-keep.
+"""The driver's decisions: which streams are read, as the server has them now; where a query begins,
+where its next batch ends, and which task reads which range. It asks for the state of streams and
+for the message at a position, and keeps no payload.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
@@ -12,25 +13,152 @@ from typing import Any
 
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.streamstate import StreamState, Verdict, judge
+from logpipeline.subjects import Names, Subjects, meet, root_of
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.opening import Message
+from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.source.client import Client
-from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.places import EARLIEST, EARLIEST_NUMBER, LATEST_NUMBER, Place
-from logpipeline_spark.source.positions import Position, check_streams, loss_sentence, moved
-from logpipeline_spark.source.tasks import RangeTask
+from logpipeline_spark.source.offsets import (
+    EARLIEST,
+    EARLIEST_NUMBER,
+    LATEST_NUMBER,
+    Place,
+    Position,
+    check_streams,
+    loss_sentence,
+    moved,
+)
+from logpipeline_spark.source.options import PARTITIONS_MAX, SourceOptions
+from logpipeline_spark.source.ranges import RangeTask
 
-# A task of more than this takes long to repeat when its executor dies.
+SHOWN_MAX = 10
+
+States = dict[str, StreamState]
+
+
+def look(client: Client, options: SourceOptions) -> States:
+    """Return the present state of each stream of *options*. A pipeline or a pattern includes
+    streams that are added later.
+
+    Raises:
+        Refused: there is none, or the options do not fit one of them.
+    """
+    if options.is_fixed:
+        seen = {stream: client.state(stream) for stream in options.streams}
+    elif options.base:
+        seen = _numbered(client, options.base)
+    else:
+        seen = _matching(client, options.pattern)
+    for stream, state in seen.items():
+        _root(options, stream, state)
+    return seen
+
+
+def roots(options: SourceOptions, seen: States) -> dict[str, str]:
+    """Return the root of each stream's subjects; empty for messages, whose subjects are not parsed.
+
+    Raises:
+        Refused: the options name another root, or none where the stream does not say which.
+    """
+    return {stream: _root(options, stream, state) for stream, state in seen.items()}
+
+
+def _numbered(client: Client, base: str) -> States:
+    names = Names(subject="", stream_base=base)
+    seen: States = {}
+    for number in range(PARTITIONS_MAX):
+        stream = names.stream(number)
+        state = client.find(stream)
+        if state is None:
+            following = names.stream(number + 1)
+            if not seen or client.find(following) is None:
+                break
+            # Both may have been added since the first question, in their order.
+            state = client.find(stream)
+            if state is None:
+                raise Refused(
+                    f"stream {stream} does not exist at {client.servers}, and {following} does: "
+                    "create it again with `logpipeline apply`; without it, the lines of all later "
+                    "streams would be left out"
+                )
+        seen[stream] = state
+    if not seen:
+        raise Refused(
+            f"stream {names.stream(0)} does not exist at {client.servers}; check the option "
+            "'pipeline', or set 'stream' and 'partitions' if the LogPipeline has its own names "
+            "for streams: `logpipeline stream options` prints the options"
+        )
+    return seen
+
+
+def _matching(client: Client, pattern: str) -> States:
+    names = client.names()
+    found = [name for name in names if re.fullmatch(pattern, name)]
+    # A stream may be deleted between the two requests.
+    states = {name: client.find(name) for name in found}
+    seen = {name: state for name, state in states.items() if state is not None}
+    if not seen:
+        raise Refused(
+            f"option 'subscribePattern': {pattern!r} matches the whole name of no stream at "
+            f"{client.servers}; the streams are {_shown(names) or 'none'}"
+        )
+    return seen
+
+
+def _root(options: SourceOptions, stream: str, state: StreamState) -> str:
+    if options.format != "lines":
+        return ""
+    roots = {root_of(subject) for subject in state.subjects}
+    if options.subject:
+        if state.subjects and not any(
+            _is_stored(options.subject, subject) for subject in state.subjects
+        ):
+            raise Refused(
+                f"stream {stream} stores {_shown(state.subjects)}, and no subject that begins with "
+                f"the option 'subject', {options.subject!r}; {_instead(roots)}"
+            )
+        return options.subject
+    (root, *more) = roots or {None}
+    if root is None or more:
+        raise Refused(
+            f"stream {stream} stores {_shown(state.subjects) or 'messages of other streams'}, so "
+            "the root of its subjects is not known; set the option 'subject' (logs for subjects "
+            "like logs.p0.web1), or read with 'format' messages"
+        )
+    return root
+
+
+def _is_stored(root: str, subject: str) -> bool:
+    """Return whether a stream with the subject *subject* stores messages below *root*."""
+    if own := root_of(subject):
+        return own == root
+    return meet(subject, Subjects(root, 1).of_all())
+
+
+def _instead(roots: set[str | None]) -> str:
+    named = sorted(root for root in roots if root)
+    if len(named) == 1:
+        return f"write {named[0]!r}, or leave the option out"
+    return "write the root of these"
+
+
+def _shown(names: tuple[str, ...] | list[str]) -> str:
+    more = len(names) - SHOWN_MAX
+    text = ", ".join(sorted(names)[:SHOWN_MAX])
+    return f"{text} and {more} more" if more > 0 else text
+
+
+# A larger task takes long to repeat when its executor dies.
 TASK_BYTES_MAX = 256 * 1024 * 1024
 TASKS_MAX = 10_000
 
 Positions = dict[str, Position]
-States = dict[str, StreamState]
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Sequences from *first* to *last* of a stream; *message_bytes* is their size on average."""
+    """The sequences from *first* to *last* of a stream; *message_bytes* is the average size of a
+    message.
+    """
 
     first: int
     last: int
@@ -38,21 +166,21 @@ class Backlog:
 
     @property
     def count(self) -> int:
-        """Sequences of the range, also of messages that were deleted."""
+        """The number of sequences in the range, including those of deleted messages."""
         return max(self.last - self.first + 1, 0)
 
     @property
     def bytes(self) -> int:
-        """What the range may hold."""
+        """The estimated size of the range."""
         return self.count * self.message_bytes
 
 
 def batch_ends(
     backlogs: Mapping[str, Backlog], bytes_max: int | None, count_max: int | None = None
 ) -> dict[str, int]:
-    """Return up to which sequence to read each stream, so that all is about *bytes_max* and
-    *count_max* messages: streams get their shares by what waits in them, and each that has
-    something gets one message.
+    """Return the last sequence to read of each stream, so that all together are about *bytes_max*
+    and *count_max* messages. Streams get shares in proportion to their backlogs; each that has a
+    backlog gets one message at least.
     """
     share = min(
         _share(bytes_max, sum(backlog.bytes for backlog in backlogs.values())),
@@ -69,7 +197,9 @@ def _share(most: int | None, total: int) -> float:
 
 
 def is_early(backlogs: Mapping[str, Backlog], *, count_min: int, is_overdue: bool) -> bool:
-    """Return whether a batch is to wait: for *count_min* messages, and until it is overdue."""
+    """Return whether a batch should wait: it has fewer than *count_min* messages, and is not
+    overdue.
+    """
     return not is_overdue and sum(backlog.count for backlog in backlogs.values()) < count_min
 
 
@@ -79,8 +209,8 @@ def split(
     tasks_min: int,
     task_bytes_max: int = TASK_BYTES_MAX,
 ) -> list[tuple[str, int, int]]:
-    """Return (stream, first, last) of each task: contiguous, covering, at least *tasks_min* where
-    there are so many messages, by size.
+    """Return (stream, first, last) of each task: contiguous and complete, by size, and at least
+    *tasks_min* if there are so many messages.
     """
     waiting = {name: backlog for name, backlog in backlogs.items() if backlog.count}
     total = sum(backlog.bytes for backlog in waiting.values())
@@ -96,7 +226,7 @@ def split(
 
 
 def states(client: Client, options: SourceOptions) -> States:
-    """Return what each stream of *options* is now."""
+    """Return the present state of each stream of *options*."""
     return {stream: client.state(stream) for stream in options.streams}
 
 
@@ -104,7 +234,7 @@ def start(client: Client, options: SourceOptions, place: Place, seen: States) ->
     """Return the positions just before *place*.
 
     Raises:
-        Refused: a stream does not hold it.
+        Refused: a stream does not have it.
     """
     _check_place(place, "starting", seen)
     result: Positions = {}
@@ -125,7 +255,7 @@ def start(client: Client, options: SourceOptions, place: Place, seen: States) ->
 
 
 def lasts(client: Client, options: SourceOptions, seen: States) -> dict[str, int]:
-    """Return the last sequence of each stream that a table is to hold."""
+    """Return the last sequence of each stream that a batch query reads."""
     place = options.ending
     if place is None or place.kind == "latest":
         return {stream: state.last for stream, state in seen.items()}
@@ -159,7 +289,7 @@ def _sequence_before(client: Client, stream: str, state: StreamState, place: Pla
     if number - 1 > state.last:
         raise Refused(
             f"option 'startingOffsets': stream {stream} ends at {state.last}, before {number}; "
-            "name a sequence that is there, or latest"
+            "name an existing sequence, or latest"
         )
     return max(number - 1, 0)
 
@@ -173,20 +303,19 @@ def _before_time(client: Client, stream: str, state: StreamState, time_ns: int) 
 
 
 def known(client: Client, options: SourceOptions, kept: Positions, seen: States) -> Positions:
-    """Return up to where each stream was read, by what the checkpoint *kept*: a stream that was
-    added since is read from its beginning.
+    """Return the position of each stream by the positions that the checkpoint *kept*; a stream that
+    was added since is read from its beginning.
 
     Raises:
-        Refused: a stream is gone, or the options name other ones than before.
+        Refused: a stream is gone, or the options name other streams than before.
     """
     if options.is_fixed:
         check_streams(kept, options.streams)
     if gone := sorted(kept.keys() - seen.keys()):
         if options.fail_on_data_loss:
             raise Refused(
-                f"the streams {', '.join(gone)}, which were read, are gone, or are not among those "
-                "that the options choose any more; set failOnDataLoss to false to go on without "
-                "them"
+                f"the streams {', '.join(gone)}, which were read, are gone, or the options do not "
+                "select them any more; set failOnDataLoss to false to continue without them"
             )
         kept = {stream: position for stream, position in kept.items() if stream in seen}
     added = {stream: state for stream, state in seen.items() if stream not in kept}
@@ -196,11 +325,11 @@ def known(client: Client, options: SourceOptions, kept: Positions, seen: States)
 def begins(
     client: Client, options: SourceOptions, known: Mapping[str, Position], seen: States
 ) -> Positions:
-    """Return where to read on behind *known*: there, where a stream still is the one that was read;
-    else behind the last message that both have.
+    """Return where to continue after *known*: there, if a stream is still the one that was read;
+    else after the last message that both have.
 
     Raises:
-        Refused: a stream lost what was not read, and that is not allowed.
+        Refused: a stream lost messages that were not read, and that is not allowed.
     """
     result: Positions = {}
     for stream, state in seen.items():
@@ -219,10 +348,11 @@ def _resumed(
     if verdict is Verdict.GOOD:
         return position
     if verdict is Verdict.PURGED:
-        # The time stays that of the message that was read last: nothing before it comes again.
+        # The time stays that of the last message that was read: earlier messages are not read
+        # again.
         return replace(position, sequence=state.first - 1)
-    # The server's time rises within a stream, and goes on from life to life: what is not later
-    # than the last message that was read, was read.
+    # The server's time rises within a stream, and from one incarnation to the next: messages up to
+    # the time of the last one that was read were read.
     sequence = _before_time(client, stream, state, position.time_ns + 1)
     is_same = verdict is Verdict.ROLLED_BACK
     return replace(
@@ -237,7 +367,7 @@ def _resumed(
 def backlogs(
     begin: Mapping[str, Position], seen: States, lasts: Mapping[str, int]
 ) -> dict[str, Backlog]:
-    """Return what waits in each stream behind *begin*, up to *lasts*."""
+    """Return the backlog of each stream between *begin* and *lasts*."""
     return {
         stream: Backlog(position.sequence + 1, lasts[stream], seen[stream].message_bytes)
         for stream, position in begin.items()
@@ -254,10 +384,10 @@ def ends(
     known: Mapping[str, Position] | None = None,
     count_max: int | None = None,
 ) -> Positions:
-    """Return the end of a batch that begins at *begin*: not behind *lasts*, about *bytes_max* and
-    *count_max* messages.
+    """Return the end of a batch that begins at *begin*: not after *lasts*, and with about
+    *bytes_max* and *count_max* messages.
 
-    A stream of which the batch holds nothing keeps its position of *known*.
+    A stream without messages in the batch keeps its position in *known*.
     """
     chosen = batch_ends(backlogs(begin, seen, lasts), bytes_max, count_max)
     result: Positions = {}
@@ -281,8 +411,8 @@ def _empty(position: Position) -> Position:
 
 
 def _end(found: Message | None, chosen: int, last: int, state: StreamState) -> tuple[int, int]:
-    """Return where a batch ends that is to hold *chosen*, and the time of its last message: at the
-    first message from *chosen* on, since one that was deleted has no time.
+    """Return the end of a batch that should end at *chosen*, and the time of its last message. It
+    is the first message from *chosen* on, since a deleted message has no time.
     """
     if found is not None and found.sequence <= last:
         return found.sequence, found.time_ns
@@ -292,8 +422,8 @@ def _end(found: Message | None, chosen: int, last: int, state: StreamState) -> t
 
 
 def report(seen: States, end: Mapping[str, Position]) -> dict[str, Any]:
-    """Return what a query's progress says of each stream of *seen*: its last sequence, and how many
-    messages lie behind the *end* of the batch that is planned.
+    """Return the report on each stream of *seen* in a query's progress: its last sequence, and the
+    number of messages after the *end* of the planned batch.
     """
     lags = {
         stream: max(state.last - end[stream].sequence, 0) if stream in end else 0
@@ -311,8 +441,8 @@ def tasks(
     tasks_min: int,
     roots: Mapping[str, str] | None = None,
 ) -> list[RangeTask]:
-    """Return what each task of the batch that ends at *batch* reads; *roots* are those of the
-    streams' subjects, where the options name none.
+    """Return the ranges that the tasks of a batch read, which ends at *batch*; *roots* are the
+    roots of the streams' subjects, where the options name none.
     """
     roots = roots or {}
     waiting = {

@@ -1,43 +1,49 @@
-"""How Parquet files of a table are made and opened: the same for what tasks write and what
-compaction does. Each page has a checksum, so that no bit of a column reads back as another.
+"""The Parquet files of a table: written by tasks, one for each hour that the lines of their ranges
+fall into, and by compaction. Each page has a checksum, so that a changed bit of a column is
+noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from logpipeline_spark.lines.columns import FIELDS
-from logpipeline_spark.lines.schema import FEW_VALUES, LINES
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.filters import Filters
+from logpipeline_spark.errors import Damaged
+from logpipeline_spark.lines.schema import FEW_VALUES, FIELDS
+from logpipeline_spark.lines.schema import LINES as LINES_SCHEMA
+from logpipeline_spark.table.files import LINES, FileEntry, FileName, hour_folder
 from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.word_filters import Filters
 
 # Readers skip groups by their statistics; a group must fit into memory several times.
 GROUP_ROWS_MAX = 128 * 1024
 GROUP_BYTES_MAX = 64 * 1024 * 1024
-# Statistics of it would hold whole lines, and help nobody.
+# Its statistics would be whole lines, of no use.
 NO_STATISTICS = ("line",)
-# What is looked for by one value. Where a group's Bloom filter denies it, readers skip the group.
+# Columns that queries compare with one value. Readers skip a group if its Bloom filter excludes the
+# value.
 LOOKED_FOR = ("host", "pod")
-# Values of them in a group that a filter is made for: 2 KB for each.
+# A filter is sized for so many values in a group: 2 KB for each.
 LOOKED_FOR_VALUES = 1024
-# Of the groups that do not hold a value, so many are read all the same.
+# This share of the groups without a value is read in vain.
 FALSE_SHARE = 0.01
-# Numbers that rise, mostly by the same step: so they are a tenth as large, and faster to write.
+# Numbers that rise, mostly by equal steps: in this encoding they are a tenth as large, and faster
+# to write.
 STEPS = ("seq", "idx", "ts", "event_ts", "offset")
 
 
 class ParquetFile:
-    """One file that is being written: rows are collected into groups. Columns of *filtered* get
-    Bloom filters, for so many values in a group; *words* gets those of lines.
+    """A file that is being written; rows are collected into groups. Columns in *filtered* get Bloom
+    filters for so many values of a group; *words* gets the word filters of lines.
     """
 
     def __init__(
@@ -58,7 +64,7 @@ class ParquetFile:
             use_dictionary=[name for name in schema.names if name in FEW_VALUES],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in STEPS},
             write_statistics=[name for name in schema.names if name not in NO_STATISTICS],
-            # Without it all readers see plain types: a dictionary is a matter of the file.
+            # Without it, all readers see plain types: dictionaries are a matter of the file.
             store_schema=False,
             write_page_checksum=True,
             bloom_filter_options={
@@ -84,13 +90,13 @@ class ParquetFile:
             self._writer.close()
             self._bytes = self.written_bytes
         else:
-            # What is not finished is not shown: nothing more is written, not even when this is
-            # collected, to a file that is closed by then.
+            # A file that failed is not shown: nothing more is written to it, not even when this
+            # object is collected, after the file was closed.
             self._waiting = []
             self._writer.is_open = False
 
     def add(self, table: pa.Table) -> None:
-        """Add rows after those that are there."""
+        """Append rows."""
         if not table.num_rows:
             return
         self._waiting.append(table)
@@ -104,7 +110,7 @@ class ParquetFile:
             self.end_group()
 
     def end_group(self) -> None:
-        """Write what was collected."""
+        """Write the collected rows."""
         if self._waiting:
             table = pa.concat_tables(self._waiting)
             self._writer.write_table(table, row_group_size=GROUP_ROWS_MAX)
@@ -115,11 +121,11 @@ class ParquetFile:
 
     @property
     def written_bytes(self) -> int:
-        """How large the file is by now."""
+        """The size of the file so far."""
         return self._file.tell()
 
     def entry(self) -> FileEntry:
-        """Say what has been written, once it is."""
+        """Return the entry of the file, once it is written."""
         return FileEntry(
             path=self._path,
             rows=self.rows,
@@ -130,12 +136,16 @@ class ParquetFile:
 
 
 def filtered_of(lines: pa.Table) -> dict[str, int]:
-    """Return which columns of a file of *lines* get Bloom filters: those of `LOOKED_FOR`, and texts
-    that people have columns of their own for.
+    """Return the columns of a file of *lines* that get Bloom filters: those of `LOOKED_FOR`, and
+    texts for which the user declared columns.
     """
     filtered = dict.fromkeys(LOOKED_FOR, LOOKED_FOR_VALUES)
     for field in lines.schema:
-        if field.name not in LINES.names and field.name != FIELDS and field.type == pa.string():
+        if (
+            field.name not in LINES_SCHEMA.names
+            and field.name != FIELDS
+            and field.type == pa.string()
+        ):
             values = int(pc.count_distinct(lines[field.name]).as_py())
             filtered[field.name] = min(max(values, LOOKED_FOR_VALUES), GROUP_ROWS_MAX)
     return filtered
@@ -145,15 +155,15 @@ def filtered_of(lines: pa.Table) -> dict[str, int]:
 def checked_file(
     storage: Storage, path: str, *, dictionaries: Sequence[str] = ()
 ) -> Iterator[pq.ParquetFile]:
-    """Open a file of a table, whose pages are checked as they are read; columns of *dictionaries*
-    are read as such.
+    """Open a file of a table; its pages are checked as they are read. Columns in *dictionaries* are
+    read as dictionaries.
 
     Raises:
         Damaged: it is missing, or not what was written.
-        OSError: the storage does not give it now.
+        OSError: the storage refuses it now.
     """
     with (
-        damage_said(storage, path),
+        reporting_damage(storage, path),
         storage.open(path) as raw,
         pq.ParquetFile(
             raw, page_checksum_verification=True, read_dictionary=list(dictionaries)
@@ -163,8 +173,8 @@ def checked_file(
 
 
 @contextmanager
-def damage_said(storage: Storage, path: str) -> Iterator[None]:
-    """Turn what Arrow raises of a damaged file into one sentence.
+def reporting_damage(storage: Storage, path: str) -> Iterator[None]:
+    """Turn Arrow's errors about a damaged file into one sentence.
 
     Raises:
         Damaged: it is missing, or not what was written.
@@ -174,8 +184,8 @@ def damage_said(storage: Storage, path: str) -> Iterator[None]:
     except (pa.ArrowInvalid, FileNotFoundError) as error:
         raise _damaged(storage, path, error) from error
     except OSError as error:
-        # Arrow has no error of its own for a page that was changed, nor for what is no page. One of
-        # a disk has a number, and one of a bucket a type of its own.
+        # Arrow raises a plain OSError for a changed page, and for bytes that are no page. An error
+        # of a disk has a number, and one of a bucket its own type.
         if type(error) is OSError and error.errno is None:
             raise _damaged(storage, path, error) from error
         raise
@@ -183,7 +193,7 @@ def damage_said(storage: Storage, path: str) -> Iterator[None]:
 
 def _damaged(storage: Storage, path: str, error: Exception) -> Damaged:
     what = f"{storage.url}/{path} cannot be read ({error})"
-    return Damaged(f"{what}: run verify, and bring it back.")
+    return Damaged(f"{what}: run verify, and restore it.")
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
@@ -193,3 +203,121 @@ def plain(schema: pa.Schema) -> pa.Schema:
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
+# Files that a task writes at once; the ranges of a batch are of one hour or two, unless it is far
+# behind.
+OPEN_MAX = 4
+
+
+def write_range(
+    storage: Storage,
+    tables: Iterable[pa.Table],
+    name: FileName,
+    *,
+    area: str = LINES,
+) -> list[FileEntry]:
+    """Write *tables*, whose rows are in order, and return the files; see `write_ranges`."""
+    return write_ranges(storage, [tables], name, area=area)
+
+
+def write_ranges(
+    storage: Storage,
+    ranges: Iterable[Iterable[pa.Table]],
+    name: FileName,
+    *,
+    area: str = LINES,
+) -> list[FileEntry]:
+    """Write the tables of *ranges*, each with rows in order, and return the files.
+
+    The same rows under the same name give the same files, however often they are written.
+
+    Raises:
+        StorageFailed: the disk or the bucket is full, or refuses.
+    """
+    writer = _HourWriter(storage, name, area)
+    with writer.stack:
+        unit_us = HOUR_US if area == LINES else DAY_US
+        for tables in ranges:
+            for unit, table in in_hours(tables, unit_us):
+                writer.add(datetime.fromtimestamp(unit * unit_us / 1_000_000, UTC), table)
+            writer.end_groups()
+        writer.end()
+    return writer.entries
+
+
+def in_hours(tables: Iterable[pa.Table], unit_us: int = HOUR_US) -> Iterator[tuple[int, pa.Table]]:
+    """Cut *tables* where an hour begins; the number of the hour never falls.
+
+    If a server's clock was set back, some lines go into an hour after their own: the files depend
+    on nothing but the rows.
+    """
+    reached = 0
+    for table in tables:
+        if not table.num_rows:
+            continue
+        times = table["ts"].cast(pa.int64()).to_numpy()
+        units = np.maximum(np.maximum.accumulate(times // unit_us), reached)
+        reached = int(units[-1])
+        starts = [0, *(np.flatnonzero(np.diff(units)) + 1).tolist()]
+        for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
+            yield int(units[start]), table.slice(start, end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A file that is being written; closing *stack* finishes it."""
+
+    file: ParquetFile
+    stack: ExitStack
+
+
+class _HourWriter:
+    """The open files by their folders, in the order in which they were opened."""
+
+    def __init__(self, storage: Storage, name: FileName, area: str) -> None:
+        self._storage = storage
+        self._name = name
+        self._area = area
+        self._open: dict[str, _Open] = {}
+        # The number of finished files in each folder.
+        self._parts: dict[str, int] = {}
+        self.stack = ExitStack()
+        self.entries: list[FileEntry] = []
+
+    def add(self, hour: datetime, table: pa.Table) -> None:
+        folder = hour_folder(hour, self._area)
+        # A range does not return to an hour: so only one group waits in memory, instead of one for
+        # each file.
+        self.end_groups(but=folder)
+        if folder not in self._open:
+            if len(self._open) >= OPEN_MAX:
+                self._end(next(iter(self._open)))
+            name = replace(self._name, part=self._parts.get(folder, 0))
+            # If something fails, none of them is finished.
+            stack = self.stack.enter_context(ExitStack())
+            path = f"{folder}/{name}"
+            raw = stack.enter_context(self._storage.create(path))
+            file = stack.enter_context(ParquetFile(raw, path, table.schema))
+            self._open[folder] = _Open(file, stack)
+        self._open[folder].file.add(table)
+
+    def end_groups(self, *, but: str = "") -> None:
+        """Begin a new group with the next rows, in all folders *but* one. A group of rows has one
+        incarnation of one stream, so that it can be merged by its statistics.
+        """
+        for folder, each in self._open.items():
+            if folder != but:
+                each.file.end_group()
+
+    def end(self) -> None:
+        for folder in list(self._open):
+            self._end(folder)
+
+    def _end(self, folder: str) -> None:
+        ended = self._open.pop(folder)
+        self._parts[folder] = self._parts.get(folder, 0) + 1
+        ended.stack.close()
+        self.entries.append(ended.file.entry())

@@ -1,9 +1,9 @@
-"""A table in a bucket that speaks S3, through obstore.
+"""A table in a bucket with S3's protocol, through obstore.
 
-Tried beside it: pyarrow.fs, which has no conditional put, and completes an upload even when the
-writer failed half-way. `If-None-Match: *` decides who is first; a server that does not know it is
-found out when a table is opened. Large objects are made in a file of this machine and sent in
-parts, completed only when the last one is there.
+Tried as well: pyarrow.fs, which has no conditional put, and completes an upload even if the writer
+failed half-way. `If-None-Match: *` decides which writer is first; a server that does not support it
+is detected when a table is opened. Large objects are written to a local file first and uploaded in
+parts; the upload is completed with the last part.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from obstore.store import S3Store
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.names import WRITING
+from logpipeline_spark.table.files import WRITING
 from logpipeline_spark.table.storage import (
     CHECKS_MAX,
     OBJECT_BYTES_MAX,
@@ -34,24 +34,26 @@ from logpipeline_spark.table.storage import (
     Storage,
     StorageFailed,
     Stored,
-    said_of,
+    reporting,
 )
 
-# A bucket that is away for longer fails the batch, which is repeated.
+# If the bucket is away for longer, the batch fails, and is repeated.
 RETRY_TIMEOUT_S = 60
-# Of what a server says; a sentence must still hold what to do.
+# So much of a server's message is shown; the sentence must still hold what to do.
 SAID_CHARS_MAX = 300
-# A key is a line; a larger file is another one.
+# A key is one line; a larger file is another kind of file.
 SECRET_BYTES_MAX = 16 * 1024
-# Parquet reads a footer and then columns: small reads are answered from what came with them.
+# Parquet reads a footer and then columns: small reads are answered from what came with earlier
+# ones.
 READ_BUFFER_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """How to reach a bucket. What is not said is taken from the environment, as AWS's tools do.
+    """The address and region of a bucket. Options that are not set come from the environment, as
+    with AWS's tools.
 
-    Secrets are named by their files, and read where they are used: they never travel with a task.
+    Secrets are given by their files, and read where they are used: they never travel with a task.
     """
 
     endpoint: str | None = None
@@ -60,7 +62,7 @@ class S3Options:
     secret_key_file: Path | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return what obstore needs to know."""
+        """Return the arguments for obstore."""
         said: dict[str, Any] = self.named(
             "endpoint", "region", "access_key_id", "secret_access_key"
         )
@@ -69,7 +71,7 @@ class S3Options:
         return said
 
     def named(self, endpoint: str, region: str, access: str, secret: str) -> dict[str, str]:
-        """Return what is said, by the names that another library has for it."""
+        """Return the options that are set, under the given names of another library."""
         files = {access: self.access_key_file, secret: self.secret_key_file}
         said = {name: _secret(file) for name, file in files.items() if file is not None}
         said |= {endpoint: self.endpoint or "", region: self.region or ""}
@@ -112,7 +114,9 @@ class S3Storage:
             try:
                 answer = obstore.get(self._store, path)
                 if answer.meta["size"] > OBJECT_BYTES_MAX:
-                    raise StorageFailed(f"{self.url}/{path} is too large to be ours: look at it.")
+                    raise StorageFailed(
+                        f"{self.url}/{path} is too large to be a file of this table: look at it."
+                    )
                 return bytes(answer.bytes())
             except (FileNotFoundError, NotFoundError):
                 return None
@@ -126,13 +130,13 @@ class S3Storage:
             try:
                 obstore.put(self._store, path, data, mode="create")
             except AlreadyExistsError:
-                # A put whose answer was lost is sent again, and then meets itself.
+                # If the answer of a put was lost, it is sent again, and then finds its own object.
                 return self.read(path) == data
         return True
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
-        with said_of(tempfile.gettempdir()), tempfile.TemporaryFile() as file:
+        with reporting(tempfile.gettempdir()), tempfile.TemporaryFile() as file:
             yield cast(BinaryIO, file)
             reach("table.file-written")
             file.seek(0)
@@ -167,15 +171,15 @@ class S3Storage:
             reach("table.file-removed")
 
     def check(self) -> None:
-        """Try whether this server lets one writer win.
+        """Check that only one of two writers wins on this server.
 
         Raises:
-            Refused: it overwrites what is there, so that two writers would damage a table; or there
-                is no such bucket.
+            Refused: it overwrites existing objects, so that two writers would damage a table; or
+                there is no such bucket.
         """
-        # Some servers make a bucket of whatever name a write has, also of one that is mistyped.
+        # Some servers create a bucket for any name in a write, also for a mistyped one.
         any(self.list(WRITING))
-        # Another writer that begins now tidies up, and may take what is written here for a rest.
+        # Another writer that begins now may remove what is written here as a leftover.
         if not any(self._lets_one_win() for _ in range(CHECKS_MAX)):
             raise Refused(
                 f"{self.url} does not keep the first of two writers (If-None-Match): "
@@ -203,24 +207,23 @@ class S3Storage:
     def _sentence(self, error: BaseError) -> str:
         said = str(error)
         if "NoSuchBucket" in said:
-            return f"There is no bucket {self._bucket}: make it, or name another one."
+            return f"There is no bucket {self._bucket}: create it, or name another one."
         if any(word in said for word in _KEYLESS):
             return (
                 f"{self.url} needs keys, and there are none: set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, in Kubernetes by spec.table.s3.secret."
             )
         if any(word in said for word in _DENIED):
-            return f"{self.url} refuses us: check the access key, the secret and its rights."
+            return f"{self.url} refuses access: check the access key, the secret and its rights."
         if any(word in said for word in _FULL):
             return f"{self.url} is full: make room there, or let retention keep less."
         where = self._options.endpoint or "S3"
         return (
-            f"{self.url} does not answer as it should: see whether {where} is well, and has room "
-            f"({said:.{SAID_CHARS_MAX}})."
+            f"{self.url} failed: check that {where} works and has room ({said:.{SAID_CHARS_MAX}})."
         )
 
 
-# Where no key is given, a cloud's machine is asked for one.
+# Without a key, the library asks the cloud's machine for one.
 _KEYLESS = ("/latest/api/token", "/latest/meta-data")
 
 _DENIED = ("403 Forbidden", "401 Unauthorized", "AccessDenied", "InvalidAccessKeyId")
@@ -229,7 +232,7 @@ _FULL = ("507 ", "QuotaExceeded", "XMinioStorageFull", "InsufficientStorage")
 
 
 class _Object(io.RawIOBase):
-    """An object as a file that can be read from any place."""
+    """An object as a file that can be read from any position."""
 
     def __init__(self, read: Callable[[int, int], memoryview], size_bytes: int) -> None:
         self._read = read
@@ -264,20 +267,20 @@ def _secret(path: Path) -> str:
         with path.open("rb") as file:
             return file.read(SECRET_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: put the key of the bucket there.") from error
+        raise Refused(f"{path} cannot be read: write the key of the bucket to it.") from error
 
 
 def storage_of(url: str, s3: S3Options | None = None) -> Storage:
     """Return the storage at *url*: a folder, `file://…` or `s3://bucket/prefix`.
 
-    *s3* says what the environment does not.
+    *s3* has the options that the environment lacks.
 
     Raises:
         Refused: it is none of these.
     """
     parts = urlsplit(url)
     if not url:
-        raise Refused("No path was given: name a folder or s3://bucket/prefix.")
+        raise Refused("There is no path: pass a folder or s3://bucket/prefix.")
     if parts.scheme in ("s3", "s3a"):
         if not parts.netloc:
             raise Refused(f"{url} names no bucket: write s3://bucket/prefix.")
@@ -285,5 +288,5 @@ def storage_of(url: str, s3: S3Options | None = None) -> Storage:
     if parts.scheme == "file":
         return LocalStorage(Path(unquote(parts.path)))
     if "://" in url:
-        raise Refused(f"{url} is no path of a table: name a folder or s3://bucket/prefix.")
+        raise Refused(f"{url} cannot be the path of a table: pass a folder or s3://bucket/prefix.")
     return LocalStorage(Path(url).expanduser())

@@ -1,4 +1,4 @@
-"""A search for texts in lines: which groups of rows of a table's files it has to read."""
+"""Text search: which groups of rows of a table's files a search must read."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import pyarrow.fs as pafs
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.filters import Chosen, Hashes, chosen, words_of
-from logpipeline_spark.table.parquet import damage_said
+from logpipeline_spark.table.files import FileEntry
+from logpipeline_spark.table.parquet import reporting_damage
 from logpipeline_spark.table.storage import LocalStorage, Storage, StorageFailed
+from logpipeline_spark.table.word_filters import Chosen, Hashes, chosen, words_of
 
-# A bucket answers each request after some 30 ms, and many at once.
+# A bucket answers a request after some 30 ms, and many requests at once.
 ASKED_AT_ONCE = 16
 
-# Not on by itself: a page that was changed would be read as other text.
+# Off by default: a changed page would be read as other text.
 _CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
 
 @dataclass(frozen=True)
 class Search:
-    """Lines that hold all *texts*, each as it is written and as whole words: no word of the line
-    extends past an end of the text. So the words of a text are words of the line, as filters have
-    them.
+    """A search for lines that hold all *texts*, each as it is written and as whole words: no word
+    of the line extends past an end of the text. So the words of a text are words of the line, as
+    filters have them.
 
     Raises:
-        Refused: a text is empty, or no text.
+        Refused: a text is empty, or not UTF-8.
     """
 
     texts: tuple[str, ...]
@@ -42,19 +42,21 @@ class Search:
     def __post_init__(self) -> None:
         for text in self.texts:
             if not text:
-                raise Refused("--grep is empty: give a word, or leave it out.")
+                raise Refused("--grep is empty: pass a word, or leave it out.")
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise Refused(f"--grep {text!a} is no UTF-8: give it as text.") from None
+                raise Refused(f"--grep {text!a} is not UTF-8: pass it as text.") from None
 
     @cached_property
     def words(self) -> Hashes:
-        """The numbers of all words of all texts. Without any, everything is read."""
+        """The hashes of all words of all texts. Without words, everything is read."""
         return np.unique(np.concatenate([words_of(text) for text in self.texts]))
 
     def chosen(self, storage: Storage, entries: Sequence[FileEntry]) -> dict[str, Chosen]:
-        """Return which groups of files may hold such lines, by path; of other files all may."""
+        """Return the groups of files that may hold such lines, by path; files without an entry must
+        be read whole.
+        """
         if not len(self.words):
             return {}
 
@@ -62,7 +64,8 @@ class Search:
             try:
                 return chosen(storage, entry, self.words)
             except StorageFailed:
-                # Who may read the files and not the filters reads more; an outage is said there.
+                # A user without the right to read the filters reads more. An outage is reported
+                # when the files are read.
                 return None
 
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
@@ -80,13 +83,13 @@ def dataset(
     schema: pa.Schema,
     chosen: Mapping[str, Chosen] | None = None,
 ) -> ds.Dataset:
-    """Return the rows of *entries*; columns that a file lacks are null. Files are not opened whose
-    times a condition on `ts` leaves out; of files that are in *chosen*, by path, groups of rows are
-    left out.
+    """Return the rows of *entries*; columns that a file lacks are null. Files whose times a
+    condition on `ts` excludes are not opened; of files in *chosen*, by path, only the chosen groups
+    are read.
 
     Raises:
         Damaged: a file of which some groups are chosen is missing or cannot be read.
-        OSError: the storage does not give it now.
+        OSError: the storage refuses it now.
     """
     above = ""
     if isinstance(storage, LocalStorage):
@@ -99,24 +102,24 @@ def dataset(
     fragments: list[ds.ParquetFileFragment] = []
     for entry in entries:
         fragment = kind.make_fragment(f"{above}{entry.path}", files, _times_of(entry))
-        with damage_said(storage, entry.path):
+        with reporting_damage(storage, entry.path):
             fragments += _narrowed(fragment, (chosen or {}).get(entry.path))
     return _Dataset(fragments, schema, kind, files)
 
 
 class _Dataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
-    """A dataset whose scans begin without Python's lock."""
+    """A dataset whose scans start without Python's lock."""
 
     def scanner(self, **options: Any) -> _Scanner:
         return _Scanner(super().scanner(**options))
 
 
 class _Scanner:
-    """Arrow's scanner, as DuckDB asks for it.
+    """Arrow's scanner, with the methods that DuckDB calls.
 
-    Arrow's own `to_reader` begins to scan while it holds Python's lock, and then waits for one of
-    Arrow's, which a thread may have that waits for Python's to open a file of a bucket: a query
-    never ended. `to_batches` gives Python's lock up.
+    Arrow's own `to_reader` starts to scan while it holds Python's lock, and then waits for a lock
+    of Arrow's. A thread may hold that one and wait for Python's, to open a file of a bucket: such a
+    query never ended. `to_batches` releases Python's lock.
     """
 
     def __init__(self, scanner: ds.Scanner) -> None:
@@ -126,7 +129,7 @@ class _Scanner:
         return getattr(self._scanner, name)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows, as they are asked for."""
+        """Return the rows, which are read on demand."""
         schema = self._scanner.projected_schema
         return pa.RecordBatchReader.from_batches(schema, self._scanner.to_batches())
 
@@ -138,7 +141,7 @@ def _narrowed(
         return [fragment]
     if not chosen.numbers:
         return []
-    # Arrow keeps the description of the file that this reads, and reads the rows by it.
+    # Arrow keeps the footer that this reads, and uses it to read the rows.
     is_same = chosen.rows == tuple(group.num_rows for group in fragment.row_groups)
     return [fragment.subset(row_group_ids=list(chosen.numbers)) if is_same else fragment]
 
@@ -149,7 +152,7 @@ def _times_of(entry: FileEntry) -> ds.Expression:
 
 
 class _Files(pafs.FileSystemHandler):  # type: ignore[misc]  # Arrow has no types
-    """A storage as Arrow's file system, to read files that are known to be there."""
+    """A storage as a file system of Arrow, to read files that are known to exist."""
 
     def __init__(self, storage: Storage, sizes: dict[str, int]) -> None:
         super().__init__()

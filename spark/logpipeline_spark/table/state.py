@@ -1,9 +1,9 @@
-"""What a table keeps beside its files: the streams it covers, and whatever whoever reads them keeps
-of each, as rows. A batch's transaction in the table's log has a number, and the state of that batch
-has it as its name: so both are true together.
+"""The state of a table, beside its files: the ranges of streams that it covers, and rows that its
+writer keeps for each stream. A transaction in the table's log has a number, which is also the name
+of its state: so both become valid together.
 
-A state says what changed since earlier ones, which it names, and now and then everything: so that a
-batch costs what it changes, however much is known.
+Most states hold only what changed since earlier ones, which they name; now and then one holds
+everything. So a batch costs what it changes, however much is known.
 """
 
 from __future__ import annotations
@@ -18,42 +18,41 @@ from typing import Any
 
 import zstandard
 
-from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import TABLE, name_of
+from logpipeline_spark.errors import Damaged, Refused
+from logpipeline_spark.formats.log import Logs
+from logpipeline_spark.table.files import LINES, TABLE, FileEntry, Range, name_of
 from logpipeline_spark.table.storage import Storage
 
 STATE = f"{TABLE}/state"
 SUFFIX = ".state"
 VERSION = 1
-# A start reads so many objects at most, and changed rows of no more than all rows again.
+# A start reads at most so many objects, and at most as many changed rows as there are rows.
 DIFFERENCES_MAX = 64
 ROWS_MIN = 1000
-# 250,000 sources of some 300 bytes; a damaged object shall not take all memory.
+# 250,000 sources of some 300 bytes; a damaged object must not take all memory.
 STATE_BYTES_MAX = 512 * 1024 * 1024
 LEVEL = 3
-_ADVICE = "bring it back from a backup, or run `logpipeline table rebuild`"
+_ADVICE = "restore it from a backup, or run `logpipeline table rebuild`"
 
-# Rows by their key; None is a row that went away.
+# Rows by their key; None is a row that was removed.
 Rows = Mapping[str, Any]
 
 
 class WrongRange(Refused):
-    """A batch that would double lines, or leave some out."""
+    """A batch that would repeat lines, or leave some out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
     """*read* holds each stream's ranges in the order of their batches, joined where they adjoin;
-    *lost* what of them was gone when it was read.
+    *lost* the parts of them that were deleted before they were read.
     """
 
     read: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     lost: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
 
     def end_of(self, stream: str) -> Range | None:
-        """Return the range in which *stream*'s committed part ends."""
+        """Return the range in which the committed part of *stream* ends."""
         ranges = self.read.get(stream)
         return ranges[-1] if ranges else None
 
@@ -64,11 +63,11 @@ class Cover:
         skipped: frozenset[str] = frozenset(),
         lost: Mapping[str, Sequence[Range]] | None = None,
     ) -> Cover:
-        """Return the cover with a batch's *ranges* in it. *skipped* names streams of which there
-        may be a hole before their range; *lost* are parts of ranges that were gone.
+        """Return the cover with a batch's *ranges* added. Before the range of a stream in *skipped*
+        there may be a hole; *lost* are parts of ranges that were deleted before they were read.
 
         Raises:
-            WrongRange: a range overlaps what is committed, or leaves a hole that is not named.
+            WrongRange: a range overlaps the committed ones, or leaves a hole that is not named.
         """
         read = dict(self.read)
         for stream, found in ranges.items():
@@ -79,8 +78,8 @@ class Cover:
         return Cover(read, gone)
 
     def missing(self) -> Iterator[tuple[str, Range]]:
-        """Give what was gone before it was read: what lies between two ranges of one life of a
-        stream, and parts of ranges.
+        """Give what was deleted before it was read: the sequences between two ranges of one
+        incarnation of a stream, and parts of ranges.
         """
         for stream, ranges in sorted(self.read.items()):
             for one, following in itertools.pairwise(ranges):
@@ -90,7 +89,7 @@ class Cover:
                 yield stream, gone
 
     def to_data(self) -> Any:
-        """Return this as JSON has it."""
+        """Return this as JSON values."""
         return {"read": _to_data(self.read), "lost": _to_data(self.lost)}
 
     @staticmethod
@@ -143,8 +142,8 @@ def _from_data(data: Any) -> dict[str, tuple[Range, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept of one stream: a *head*, as JSON has it, rows that *changed* with it, and a way
-    to get *all* rows.
+    """The stored form of one stream: a *head* of JSON values, the rows that *changed* with it, and
+    a function that returns *all* rows.
     """
 
     head: Any
@@ -154,7 +153,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Files of counts of the batch *transaction*, by area: their own logs follow that of lines."""
+    """The files of counts of the batch *transaction*, by area. Their logs follow that of lines."""
 
     transaction: int = 0
     files: Mapping[str, tuple[FileEntry, ...]] = field(default_factory=dict)
@@ -162,9 +161,9 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A table's state as of *transaction*. *holder* wrote it; *batch* is the last batch's name;
-    *heads* are of streams; so many *batches* and *lines* came in since the table began. All rows
-    are in the state *whole*, but for what *differences* and this one changed.
+    """A table's state as of *transaction*. *holder* wrote it; *batch* is the name of the last
+    batch; *heads* are those of the streams; so many *batches* and *lines* were added since the
+    table began. The state *whole* has all rows, but for changes in *differences* and in this one.
     """
 
     transaction: int = 0
@@ -183,8 +182,8 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left of a state whose table is damaged: *rows* are all where it *is whole*, and else
-    those of the objects that can be read.
+    """The remains of a state of a damaged table. *rows* are all rows if it *is whole*, else those
+    of the objects that can be read.
     """
 
     state: State
@@ -215,7 +214,7 @@ class States:
         return state, rows
 
     def left(self) -> Iterator[Left]:
-        """Give what is left of each state, the newest first, committed or not."""
+        """Give the remains of each state, the newest first, committed or not."""
         stored = (number_of(each.path) for each in self._storage.list(STATE))
         for number in sorted((each for each in stored if each is not None), reverse=True):
             with suppress(Damaged):
@@ -232,7 +231,7 @@ class States:
                 yield Left(state, rows, is_whole)
 
     def counted(self, transaction: int) -> Counted | None:
-        """Return what the state of *transaction* says of counts, None where it is not there.
+        """Return the counts in the state of *transaction*, None if there is no such state.
 
         Raises:
             Damaged: it is not what was written.
@@ -241,8 +240,9 @@ class States:
         return None if data is None else _state_of(data, self._where(transaction)).counted
 
     def save(self, state: State, kept: Mapping[str, Kept]) -> State | None:
-        """Keep *state*, with what is *kept* of all streams, under the number of its transaction;
-        return it as the next one goes on from it, None where somebody took the number.
+        """Store *state*, with the stored form of all streams (*kept*), under the number of its
+        transaction. Return it in the form from which the next one continues; None if another writer
+        took the number.
         """
         changed = {stream: each.changed for stream, each in kept.items() if each.changed}
         count = sum(map(len, changed.values()))
@@ -265,12 +265,12 @@ class States:
         return replace(following, differences=(*state.differences, state.transaction))
 
     def newest(self) -> int:
-        """Return the greatest transaction that a state is there of, committed or not; 0 if none."""
+        """Return the greatest number of a stored state, committed or not; 0 if there is none."""
         numbers = (number_of(stored.path) for stored in self._storage.list(STATE))
         return max((number for number in numbers if number is not None), default=0)
 
     def prune(self, state: State) -> None:
-        """Remove what neither *state* nor any later one needs."""
+        """Remove states that neither *state* nor a later one needs."""
         oldest = state.whole or state.transaction
         numbers = {stored.path: number_of(stored.path) for stored in self._storage.list(STATE)}
         self._storage.delete(
@@ -298,9 +298,11 @@ class States:
         head, _, packed = raw.partition(b"\n")
         fields = head.decode("ascii", "replace").split(" ")
         if fields[:1] != ["state"] or len(fields) != 4:
-            raise Damaged(f"{where} is damaged (it is no state): {_ADVICE}.")
+            raise Damaged(f"{where} is damaged (it is not a state): {_ADVICE}.")
         if fields[1] != str(VERSION):
-            raise Damaged(f"{where} was written by another version: run that, or a newer one.")
+            raise Damaged(
+                f"{where} was written by another version of logpipeline: use that, or a newer one."
+            )
         if fields[2:] != [f"{zlib.crc32(packed):08x}", str(len(packed))]:
             raise Damaged(f"{where} is damaged (its checksum does not match): {_ADVICE}.")
         body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=STATE_BYTES_MAX)
@@ -310,8 +312,25 @@ class States:
         return f"{self._storage.url}/{_path(number)}"
 
 
+def last_state(storage: Storage, logs: Logs) -> tuple[State, dict[str, dict[str, Any]]]:
+    """Return the state of the last transaction in the log, and all rows by stream.
+
+    Raises:
+        Damaged: it is missing or is not what was written.
+        Refused: the log cannot be read.
+    """
+    while True:
+        number = logs[LINES].transaction() or 0
+        try:
+            return States(storage).load(number)
+        except Damaged:
+            # A writer may have committed, and removed this state, since the log was read.
+            if (logs[LINES].transaction() or 0) == number:
+                raise
+
+
 def number_of(path: str) -> int | None:
-    """Return the transaction whose state *path* is, None where it is something else."""
+    """Return the transaction of the state at *path*, None if it is another file."""
     name = name_of(path).removesuffix(SUFFIX)
     return int(name) if name.isdecimal() else None
 
@@ -321,12 +340,12 @@ def _path(number: int) -> str:
 
 
 def _behind(state: State, number: int) -> list[int]:
-    """Return the states that hold the rows of the one of *number*, but for its own."""
+    """Return the numbers of the other states that hold rows of state *number*."""
     return [each for each in (state.whole, *state.differences) if each and each != number]
 
 
 def _apply(rows: dict[str, dict[str, Any]], changed: Mapping[str, Rows]) -> None:
-    """Bring *rows* up to date; what changed last stands last."""
+    """Update *rows*; what changed last stands last."""
     for stream, each in changed.items():
         known = rows.setdefault(stream, {})
         for key, value in each.items():
@@ -375,7 +394,7 @@ def _state_of(data: Any, where: str) -> State:
             batches=data["batches"],
             lines=data["lines"],
             whole=whole,
-            # As `save` returned it.
+            # In the form that `save` returned.
             differences=(*data["differences"], *([number] if said and whole != number else ())),
             rows=rows,
             rows_changed=rows_changed,

@@ -1,6 +1,8 @@
-"""Where a table lives: a folder of this machine or a bucket, behind the few verbs that it needs.
+"""The storage of a table: a folder of this machine or a bucket, with the few operations that a
+table needs.
 
-All that is written appears whole or not at all. One verb decides races: `put_if_absent`.
+Everything that is written appears whole or not at all. `put_if_absent` decides between writers that
+race.
 """
 
 from __future__ import annotations
@@ -18,26 +20,27 @@ from uuid import uuid4
 from logpipeline.failpoints import reach
 from logpipeline.statefile import sync_folder
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.names import TABLE, WRITING
+from logpipeline_spark.table.files import TABLE, WRITING
 
-# The largest object read at once is a state of 250,000 sources.
+# The largest object that is read at once is a state of 250,000 sources.
 OBJECT_BYTES_MAX = 512 * 1024 * 1024
-# A place that lets two writers win does so each time.
+# A storage that lets two writers win does so each time.
 CHECKS_MAX = 5
 
 T = TypeVar("T")
 
-# Whoever removes files takes empty folders away, maybe the one in which another is about to write.
+# A process that removes files also removes empty folders, maybe one in which another process is
+# about to write.
 PLACINGS_MAX = 20
 
 
 class StorageFailed(Refused):
-    """The disk or the bucket did not do what it was asked for."""
+    """The disk or the bucket refused a request, or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object: its path within the table, its size, and when it was last written."""
+    """An object: its path within the table, its size, and when it was last written."""
 
     path: str
     size_bytes: int
@@ -45,58 +48,58 @@ class Stored:
 
 
 class Storage(Protocol):
-    """Whole objects by path. Storages travel to Spark's tasks, so each can be pickled."""
+    """Whole objects by path. Storages travel to Spark's tasks, so they can be pickled."""
 
     @property
     def url(self) -> str:
-        """Where it is, as readers are told."""
+        """Its address, for readers."""
 
     def lake_options(self) -> dict[str, str]:
-        """Return how delta-rs reaches it."""
+        """Return the options with which delta-rs reaches it."""
 
     def read(self, path: str) -> bytes | None:
-        """Return an object, or None where there is none."""
+        """Return an object, or None if there is none."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Put an object in the place of its former self."""
+        """Write an object, and replace an earlier one."""
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Put an object that must not exist yet; of several writers, one is told True."""
+        """Write an object that must not exist yet; only one of several writers gets True."""
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """Write a large object piece by piece; it appears when the block ends well."""
+        """Write a large object piece by piece; it appears when the block ends without an error."""
 
     def open(self, path: str) -> BinaryIO:
-        """Open an object for reading from any place in it.
+        """Open an object for reading from any position.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
         """
 
     def read_range(self, path: str, start: int, length: int) -> bytes | None:
-        """Return *length* bytes of an object, fewer where it ends, or None where there is none."""
+        """Return *length* bytes of an object, fewer if it ends before, or None if there is none."""
 
     def list(self, folder: str) -> Iterator[Stored]:
-        """Give all objects beneath *folder*, in no order."""
+        """Give all objects below *folder*, in any order."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Remove objects; one that is not there is removed already."""
+        """Remove objects; a missing one counts as removed."""
 
     def check(self) -> None:
-        """Try whether this place lets one writer win.
+        """Check that only one of two writers wins here.
 
         Raises:
-            Refused: it does not, so that two writers would damage a table.
+            Refused: both win, so that two writers would damage a table.
         """
 
 
 @contextmanager
-def said_of(url: str) -> Iterator[None]:
-    """Turn what the operating system says about a disk into a sentence that says what to do."""
+def reporting(url: str) -> Iterator[None]:
+    """Turn the operating system's errors about a disk into a sentence that says what to do."""
     try:
         yield
     except (FileNotFoundError, ConnectionError, TimeoutError):
-        # Not the disk's: what is written may come from a network.
+        # These are not errors of the disk: the data may come from a network.
         raise
     except OSError as error:
         raise StorageFailed(_sentence(url, error)) from error
@@ -106,17 +109,17 @@ def _sentence(url: str, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{url} is full: make room there, or let retention keep less."
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{url} may not be written: give this user the right to write there."
+        return f"{url} may not be read or written: give this user the right to do so."
     if error.errno == errno.ENOTDIR:
-        return f"{url} is no folder: choose another path."
+        return f"{url} is not a folder: choose another path."
     return f"{url} fails ({error.strerror or error}): repair the disk, or choose another path."
 
 
-# Files are made in a folder of their own, made durable, and renamed: a reader sees them whole, and
-# no glob of a reader sees one that is not ready. (DuckDB and polars do match names that begin with
-# a dot.)
+# Files are written in a separate folder, made durable, and renamed: readers see them whole, and no
+# glob of a reader finds an unfinished one. (DuckDB and polars do match names that begin with a
+# dot.)
 class LocalStorage:
-    """Objects are files beneath *root*."""
+    """Objects are files below *root*."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -132,14 +135,16 @@ class LocalStorage:
         return {}
 
     def read(self, path: str) -> bytes | None:
-        with said_of(self.url):
+        with reporting(self.url):
             try:
                 with (self._root / path).open("rb") as file:
                     data = file.read(OBJECT_BYTES_MAX + 1)
             except FileNotFoundError:
                 return None
         if len(data) > OBJECT_BYTES_MAX:
-            raise StorageFailed(f"{self.url}/{path} is too large to be ours: look at it.")
+            raise StorageFailed(
+                f"{self.url}/{path} is too large to be a file of this table: look at it."
+            )
         return data
 
     def write(self, path: str, data: bytes) -> None:
@@ -155,20 +160,22 @@ class LocalStorage:
         def put() -> bool:
             with self._made(data) as temporary:
                 try:
-                    # Unlike a rename, a link refuses a name that is taken.
+                    # Unlike a rename, a link fails if the name exists.
                     self._place(os.link, temporary, target)
                 except FileExistsError:
-                    return False
+                    # NFS: a request that is sent twice, since its answer was lost, meets itself.
+                    if temporary.stat().st_nlink == 1:
+                        return False
                 sync_folder(target.parent)
             return True
 
-        with said_of(self.url):
+        with reporting(self.url):
             return _repeated(put)
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         target = self._root / path
-        with said_of(self.url):
+        with reporting(self.url):
             temporary = self._temporary()
             try:
                 with temporary.open("xb") as file:
@@ -183,11 +190,11 @@ class LocalStorage:
                 raise
 
     def open(self, path: str) -> BinaryIO:
-        with said_of(self.url):
+        with reporting(self.url):
             return cast(BinaryIO, (self._root / path).open("rb"))
 
     def read_range(self, path: str, start: int, length: int) -> bytes | None:
-        with said_of(self.url):
+        with reporting(self.url):
             try:
                 with (self._root / path).open("rb", buffering=0) as file:
                     file.seek(start)
@@ -196,11 +203,10 @@ class LocalStorage:
                 return None
 
     def list(self, folder: str) -> Iterator[Stored]:
-        # A listing beside a writer meets folders and files that are gone a moment later.
-        for place, _, names in os.walk(self._root / folder):
+        for place, _, names in _walk(self.url, self._root / folder):
             for name in names:
                 path = Path(place, name)
-                with suppress(FileNotFoundError), said_of(self.url):
+                with suppress(FileNotFoundError), reporting(self.url):
                     found = path.stat()
                     modified = datetime.fromtimestamp(found.st_mtime, UTC)
                     relative = path.relative_to(self._root).as_posix()
@@ -208,7 +214,7 @@ class LocalStorage:
 
     def delete(self, paths: Iterable[str]) -> None:
         folders = set()
-        with said_of(self.url):
+        with reporting(self.url):
             for path in paths:
                 place = self._root / path
                 with suppress(FileNotFoundError):
@@ -219,10 +225,12 @@ class LocalStorage:
                 self._settle(folder)
 
     def check(self) -> None:
-        """Links decide who is first: see whether this file system has them."""
-        # Another writer that begins now tidies up, and may take what is written here for a rest.
+        """Links decide which writer is first: check that this file system has them."""
+        # Another writer that begins now may remove what is written here as a leftover.
         if not any(self._lets_one_win() for _ in range(CHECKS_MAX)):
-            raise StorageFailed(f"{self.url} lets two writers win: choose another disk.")
+            raise StorageFailed(
+                f"{self.url} lets two writers create the same file: choose another disk."
+            )
 
     def _lets_one_win(self) -> bool:
         path = f"{WRITING}/{uuid4().hex}"
@@ -232,8 +240,8 @@ class LocalStorage:
             self.delete([path])
 
     def _settle(self, folder: Path) -> None:
-        """Make removals durable, and take folders away that are empty now, but for those in which
-        every writer makes its files first.
+        """Make removals durable, and remove folders that are empty now, except those in which
+        writers create their files.
         """
         own = self._root / TABLE
         while folder != self._root:
@@ -248,8 +256,8 @@ class LocalStorage:
             folder = folder.parent
 
     def _place(self, put: Callable[[Path, Path], None], source: Path, target: Path) -> None:
-        """Have *put* place *source* at *target*, in a folder that is made as often as another one
-        takes it away, since it is empty.
+        """Let *put* place *source* at *target*. Its folder is created again whenever another
+        process removes it, as it is empty.
         """
         for number in range(PLACINGS_MAX):
             try:
@@ -278,7 +286,7 @@ class LocalStorage:
         return folder / uuid4().hex
 
     def _make_folder(self, folder: Path) -> None:
-        """Make *folder* with all above it, durably."""
+        """Make *folder* and all folders above it, durably."""
         if folder.is_dir():
             return
         if folder != folder.parent:
@@ -286,15 +294,26 @@ class LocalStorage:
         try:
             folder.mkdir()
         except FileExistsError:
-            # It may be a folder by now, and even that taken away again: then it is tried once more.
+            # It may be a folder by now, or a removed one: then it is tried again.
             if folder.is_file():
                 raise NotADirectoryError(20, "Not a directory", str(folder)) from None
         sync_folder(folder.parent)
 
 
+def _walk(url: str, folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    def unreadable(error: OSError) -> None:
+        # A listing beside a writer meets folders that are gone a moment later. Any other folder
+        # that cannot be read has files, which must not be taken for gone.
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    with reporting(url):
+        yield from os.walk(folder, onerror=unreadable)
+
+
 def _repeated(put: Callable[[], T]) -> T:
-    """Return what *put* does. It is repeated where its file is gone before it is in its place: a
-    writer that takes the table over removes what it takes for a former one's leftovers.
+    """Return the result of *put*. It is repeated if its file disappears before it is in its place:
+    a writer that takes the table over removes it as a leftover of an earlier writer.
     """
     for _ in range(CHECKS_MAX - 1):
         with suppress(FileNotFoundError):

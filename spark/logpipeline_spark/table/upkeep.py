@@ -1,7 +1,7 @@
-"""What keeps a table good to read: fewer and larger files, no more than is to be kept, a short log.
+"""The upkeep of a table: compaction into fewer and larger files, retention, and a short log.
 
-It writes no line, so that it may be done beside the table's writer, by anybody: of two who replace
-the same files, the log takes one.
+It adds no lines, so any process may do it beside the table's writer. If two processes replace the
+same files, the log accepts one of them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from logpipeline.failpoints import reach
-from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late, Logs
 from logpipeline_spark.table import counts
-from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.filters import remove_unneeded
-from logpipeline_spark.table.names import LINES, WRITING, end_of, folder_of
+from logpipeline_spark.table.compaction import Merge, Sizes, due, write_merged
+from logpipeline_spark.table.files import LINES, WRITING, FileEntry, end_of, folder_of
 from logpipeline_spark.table.state import States
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.table import COUNTS
+from logpipeline_spark.table.word_filters import remove_unneeded
+from logpipeline_spark.table.writer import COUNTS
 
-# How often retention looks again where others changed the same files.
+# Retention tries so often if others change the same files.
 ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
@@ -32,16 +30,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long lines are kept, and how many bytes of them; None is no limit."""
+    """The limits of age and size of the lines; None is no limit."""
 
     age: timedelta | None = None
     total_bytes: int | None = None
 
 
 def expired(files: Iterable[FileEntry], now: datetime, limits: Limits) -> list[FileEntry]:
-    """Return the files of whole hours that go: those too old, then the oldest beyond the size.
+    """Return the files of whole hours to remove: those that are too old, then the oldest beyond the
+    size.
 
-    The newest hour stays, however large it is: it is being written.
+    The newest hour stays, however large it is, since it is being written.
     """
     hours: dict[str, list[FileEntry]] = defaultdict(list)
     for entry in files:
@@ -61,8 +60,8 @@ def expired(files: Iterable[FileEntry], now: datetime, limits: Limits) -> list[F
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The upkeep of one table; its *logs* are its own, and nobody else's objects. Where it *has
-    words*, merged files get filters of them.
+    """The upkeep of one table; no other object may use its *logs*. Where it *has words*, merged
+    files get word filters.
     """
 
     storage: Storage
@@ -72,8 +71,8 @@ class Upkeep:
     def compact(
         self, now: datetime, sizes: Sizes | None = None, *, merges_max: int | None = None
     ) -> list[Merge]:
-        """Merge the small files of hours that are over, and add counts up; return what was merged,
-        which is no more than *merges_max*.
+        """Merge the small files of hours that are over, and add counts up. Return the merges, at
+        most *merges_max*.
 
         Raises:
             Damaged: a file is missing or cannot be read.
@@ -87,7 +86,8 @@ class Upkeep:
         for area, merge in merges[:merges_max]:
             begun = datetime.now(UTC)
             if area == LINES:
-                # All columns that the log knows, whoever wrote them: nothing else keeps them.
+                # All columns of the log, whichever program added them: only the merged files keep
+                # them.
                 schema = self.logs[area].schema()
                 assert schema is not None, "there are files, and no log"
                 entries = write_merged(
@@ -102,7 +102,7 @@ class Upkeep:
         return done
 
     def retain(self, now: datetime, limits: Limits) -> list[FileEntry]:
-        """Take whole hours beyond *limits* out of the table; return their files.
+        """Remove whole hours beyond *limits* from the table; return their files.
 
         Raises:
             Refused: the log cannot be written.
@@ -114,24 +114,25 @@ class Upkeep:
             try:
                 self.logs[LINES].commit(Change(operation="DELETE", removed=gone))
             except Conflict:
-                # Somebody merged some of them: then it is what they became that goes.
+                # Another process merged some of them: then the merged files are removed.
                 continue
             return gone
         return []
 
     def clean(self, now: datetime) -> None:
-        """Keep the logs short, and remove files that nobody has needed for a while.
+        """Keep the logs short, and remove files that no version has needed for a while.
 
         Raises:
             Damaged: the table's state cannot be read.
-            Refused: the storage does not do it.
+            Refused: the storage refuses it.
         """
-        behind = self._behind()
         for area, each in self.logs.items():
-            if area not in behind:
+            # Asked for each log again: a batch may have come while the one before was cleaned, and
+            # its writer may sleep before it commits the counts.
+            if area not in self._behind():
                 each.keep_up(now)
         remove_unneeded(self.storage)
-        # What a process that was killed had begun to write.
+        # Files that a process had begun to write when it was killed.
         self.storage.delete(
             stored.path
             for stored in self.storage.list(WRITING)
@@ -139,15 +140,16 @@ class Upkeep:
         )
 
     def _behind(self) -> set[str]:
-        """Return whose logs lack files of the last batch: its writer died, or failed, before they
-        had them, and the next one commits these files, however old they are by then.
+        """Return the areas whose logs lack files of the last batch: its writer died, or failed,
+        before it committed them there. The next writer commits these files, however old they are by
+        then.
         """
         transaction = self.logs[LINES].transaction()
         if not transaction:
             return set()
         counted = States(self.storage).counted(transaction)
         if counted is None:
-            # A later batch has made it superfluous meanwhile: this one is no longer the last.
+            # A later batch has replaced it: this batch is no longer the last one.
             return set(COUNTS)
         return {
             area
@@ -156,7 +158,7 @@ class Upkeep:
         }
 
     def _files(self, area: str) -> list[FileEntry]:
-        # A log that was looked at knows after which version a change of it comes.
+        # The log commits a change after the version that it read last.
         self.logs[area].transaction()
         return self.logs[area].files()
 
@@ -171,7 +173,7 @@ class Upkeep:
         try:
             self.logs[area].commit(change)
         except (Conflict, Late) as error:
-            # What was written for it is removed with whatever else nobody needs.
-            log.info("nothing was merged of %s: %s", area, error)
+            # A later clean-up removes the files that were written for it.
+            log.info("%s was not merged: %s", area, error)
             return False
         return True

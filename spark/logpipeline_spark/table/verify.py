@@ -1,5 +1,5 @@
-"""Prove that a table is what its log says: files, rows, and each key once, of ranges that a batch
-covered.
+"""The check of a whole table against its log: files, rows, and each key once, within committed
+ranges.
 """
 
 from __future__ import annotations
@@ -10,28 +10,27 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.choosing import AREAS, Logs
+from logpipeline_spark.errors import Damaged, Refused
+from logpipeline_spark.formats.log import AREAS, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table.compact import KEY, groups_of, merged
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import LINES, is_ours, name_of
+from logpipeline_spark.table.compaction import KEY, groups_of, merged
+from logpipeline_spark.table.files import LINES, FileEntry, Range, is_ours, name_of
 from logpipeline_spark.table.parquet import checked_file
-from logpipeline_spark.table.state import Cover, State, States
+from logpipeline_spark.table.state import Cover, State, last_state
 from logpipeline_spark.table.storage import Storage
 
-# Beyond that many, one more sentence helps nobody.
+# More sentences would not help a user.
 PROBLEMS_MAX = 100
 _KEYS = pa.schema([SCHEMA.field(name) for name in KEY])
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found: *problems* are damage; *skipped* was lost before it came here, and said so.
+    """The result: *problems* are damage; *skipped* messages were deleted before they were read, and
+    the table records them.
 
-    *unneeded* files are those of a batch that is under way, or that upkeep has replaced or removes
-    some time later.
+    *unneeded* files belong to a batch that is not committed yet, or upkeep has replaced them and
+    removes them later.
     """
 
     files: int
@@ -44,27 +43,27 @@ class Report:
 
     @property
     def is_well(self) -> bool:
-        """Tell whether the table is what its commits say."""
+        """Whether the table is what its log says."""
         return not self.problems
 
     def sentences(self) -> list[str]:
-        """Say it to a human."""
+        """Return the report as text for a user."""
         said = [f"{self.files} files with {self.rows} rows are committed."]
         for stream, ranges in sorted(self.covered.items()):
             for found in ranges:
                 said.append(f"{stream} ({found.incarnation}): {found.first} to {found.last}.")
         for stream, hole in self.skipped:
             said.append(
-                f"{stream} ({hole.incarnation}): {hole.first} to {hole.last} were lost before "
-                "they could be read."
+                f"{stream} ({hole.incarnation}): {hole.first} to {hole.last} were deleted "
+                "before they were read."
             )
         if self.unneeded:
             said.append(
                 f"{len(self.unneeded)} files are not committed yet, or not any more: upkeep "
-                "removes what is left of them."
+                "removes those that stay."
             )
         if self.strange:
-            said.append(f"{len(self.strange)} files were written by something else.")
+            said.append(f"{len(self.strange)} files were written by another program.")
         said += self.problems
         said.append("The table is well." if self.is_well else "The table is damaged.")
         return said
@@ -75,10 +74,11 @@ def verify(storage: Storage, logs: Logs) -> Report:
 
     Raises:
         Damaged: its log or its state cannot be read, so that there is nothing to compare with.
-        Refused: nobody ever wrote a table there.
+        Refused: there is no table.
     """
-    state = state_of(storage, logs)
+    # The files first: a batch that a job commits in between is in the state only.
     files = {area: logs[area].files() for area in AREAS}
+    state = state_of(storage, logs)
     entries = [entry for area in AREAS for entry in files[area]]
     stored = {
         found.path: found.size_bytes
@@ -89,7 +89,7 @@ def verify(storage: Storage, logs: Logs) -> Report:
     others = sorted(stored.keys() - {entry.path for entry in entries})
     problems = list(_file_problems(storage, entries, stored))
     if not problems:
-        # Where files are missing, their rows are, and no more can be said of the keys.
+        # If files are missing, so are their rows, and the keys prove nothing.
         problems += _key_problems(storage, files[LINES], state.cover)
     if len(problems) > PROBLEMS_MAX:
         problems[PROBLEMS_MAX:] = [f"And {len(problems) - PROBLEMS_MAX} more."]
@@ -105,21 +105,20 @@ def verify(storage: Storage, logs: Logs) -> Report:
 
 
 def state_of(storage: Storage, logs: Logs) -> State:
-    """Return what the table's last batch left.
+    """Return the state after the table's last batch.
 
     Raises:
         Damaged: it is missing or is not what was written.
-        Refused: nobody ever wrote a table there.
+        Refused: there is no table.
     """
-    transaction = logs[LINES].transaction()
-    if transaction is None:
+    if logs[LINES].transaction() is None:
         raise Refused(f"There is no table at {storage.url}: see spec.table.path, or --path.")
-    state, _ = States(storage).load(transaction)
+    state, _ = last_state(storage, logs)
     return state
 
 
 def _is_logs(path: str) -> bool:
-    """Tell whether a file is a lake format's own: their folders begin with an underscore."""
+    """Return whether a file belongs to the lake format: its folders begin with an underscore."""
     return any(part.startswith("_") for part in path.split("/"))
 
 
@@ -129,7 +128,7 @@ def _file_problems(
     for entry in sorted(entries, key=lambda entry: entry.path):
         path, size_bytes = entry.path, stored.get(entry.path)
         if size_bytes is None:
-            yield f"{path} is committed, and is not there."
+            yield f"{path} is committed, and is missing."
         elif size_bytes != entry.bytes:
             yield f"{path} has {size_bytes} bytes, and {entry.bytes} were committed."
         else:
@@ -139,7 +138,7 @@ def _file_problems(
 def _row_problems(storage: Storage, entry: FileEntry) -> Iterator[str]:
     try:
         with checked_file(storage, entry.path) as file:
-            # All columns of all pages: only that shows whether one of them was changed.
+            # All columns of all pages: only so a change in any of them is found.
             rows = sum(batch.num_rows for batch in file.iter_batches())
     except (Damaged, OSError) as error:
         yield f"{entry.path} cannot be read ({error})."
@@ -149,7 +148,7 @@ def _row_problems(storage: Storage, entry: FileEntry) -> Iterator[str]:
 
 
 def _key_problems(storage: Storage, entries: Sequence[FileEntry], cover: Cover) -> Iterator[str]:
-    """Compare neighbours in the order of keys: whatever is there twice is one's neighbour."""
+    """Compare neighbours in the order of keys: a key that is there twice is its own neighbour."""
     try:
         paths = sorted(entry.path for entry in entries)
         groups = [group for path in paths for group in groups_of(storage, path)]
@@ -174,7 +173,11 @@ def _doubled(table: pa.Table) -> Iterator[str]:
         is_equal = pc.equal(table[name].slice(1), table[name].slice(0, table.num_rows - 1))
         same = is_equal if same is None else pc.and_(same, is_equal)
     for row in table.slice(1).filter(same).slice(0, PROBLEMS_MAX).to_pylist():
-        yield "A line is there twice: " + ", ".join(f"{name} {row[name]}" for name in KEY) + "."
+        yield (
+            "A line is in the table twice: "
+            + ", ".join(f"{name} {row[name]}" for name in KEY)
+            + "."
+        )
 
 
 def _outside(table: pa.Table, cover: Cover) -> Iterator[str]:
@@ -189,7 +192,7 @@ def _outside(table: pa.Table, cover: Cover) -> Iterator[str]:
             is_inside = pc.or_(is_inside, is_here)
     count = _count(pc.invert(is_inside))
     if count:
-        yield f"{count} rows of {stream} ({incarnation}) are of no range that was committed."
+        yield f"{count} rows of {stream} ({incarnation}) are in no committed range."
 
 
 def _count(flags: Iterable[bool]) -> int:

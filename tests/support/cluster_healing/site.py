@@ -22,10 +22,10 @@ from cluster_workload import printed as lines_of
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_cli.cluster.kubectl import Forward, Kubectl
-from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator import secret_files
+from logpipeline_operator.children import config, credentials, names
 from logpipeline_operator.children.credentials import credential_files
 from logpipeline_operator.children.model import NATS_PORT
-from logpipeline_operator.jetstream import credentials
 from managed_server import connected
 from waiting import eventually
 
@@ -145,15 +145,15 @@ class Site:
     async def jetstream(self) -> AsyncIterator[tuple[JetStream, LogPipeline]]:
         """Connect to the managed server as someone with all rights of the operator."""
         resource = parse(self.pipeline.get())
-        name = nats_auth.name(resource)
+        name = names.nats_auth(resource)
         held: dict[str, Manifest | None] = {name: self.there("secret", name)}
-        wanted = credential_files(resource, nats_auth.OPERATOR)
+        wanted = credential_files(resource, credentials.OPERATOR)
         kubectl = Kubectl(str(self.cluster.kubeconfig))
         with (
             tempfile.TemporaryDirectory() as folder,
             Forward(kubectl, self.namespace, f"service/{NAME}-nats", NATS_PORT) as port,
         ):
-            credentials.write(credentials.contents(wanted, held, is_ours=True), Path(folder))
+            secret_files.write(secret_files.contents(wanted, held, is_ours=True), Path(folder))
             own = config.nats_options(resource, Path(folder))
             url = f"nats://127.0.0.1:{port.local_port}"
             options = trusting(self.pipeline, own, url, Path(folder))

@@ -21,7 +21,7 @@ from logpipeline.nats.connection import NoResponders, NotSent
 from logpipeline.nats.jetstream import JetStream
 from logpipeline_shipper import service
 from logpipeline_shipper.config import ShipperConfig
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.listing import HostSources
 from rotators.ledger import Arrivals, Counted, Writing, count
 from rotators.rotator import Mode, Rotator
 from shipping import CONTROL, HOST, STREAM, config_of, jetstream, make_stream, shipping

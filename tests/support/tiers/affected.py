@@ -23,8 +23,13 @@ SOURCES = (
     *("benchmarks", "tests/support"),
 )
 CONFTEST = "tests/conftest.py"
-# The command imports these by the words that it is given.
-COMMANDS = ("logpipeline_cli.commands.", "logpipeline_cli.cluster.commands.")
+# The program imports these by the command that it is given: a module has the command's name, or a
+# function of the command's name that takes the parsed arguments.
+COMMANDS = (
+    *("logpipeline_cli.commands.", "logpipeline_cli.cluster.commands"),
+    "logpipeline_cli.cluster.files",
+)
+COMMAND_ARGUMENT = "args"
 # A change of one of these may change anything.
 EVERYTHING = (CONFTEST, "pyproject.toml", "requirements/dev.txt")
 # Names of files stand in texts alone, in paths and in sentences.
@@ -42,6 +47,7 @@ class Source:
     imports: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     arguments: set[str] = field(default_factory=set)
+    commands: set[str] = field(default_factory=set)
     fixtures: set[str] = field(default_factory=set)
 
 
@@ -89,9 +95,10 @@ def _users_of(sources: dict[str, Source]) -> defaultdict[str, set[str]]:
     """Return for each file the files that refer to it."""
     files = {_module_of(file): file for file in sources}
     words: defaultdict[str, set[str]] = defaultdict(set)
-    for module in files:
+    for module, file in files.items():
         if module.startswith(COMMANDS):
-            words[module.rpartition(".")[2].replace("_", "-")].add(module)
+            for name in (module.rpartition(".")[2], *sources[file].commands):
+                words[name.replace("_", "-")].add(module)
     fixtures = _shared_fixtures(sources, files)
     users: defaultdict[str, set[str]] = defaultdict(set)
     for file, source in sources.items():
@@ -156,6 +163,8 @@ def _read(path: Path) -> Source:
             is_fixture = any(_is_fixture(each) for each in node.decorator_list)
             if is_fixture:
                 found.fixtures.add(node.name)
+            if [argument.arg for argument in node.args.args] == [COMMAND_ARGUMENT]:
+                found.commands.add(node.name)
             if is_fixture or node.name.startswith("test_"):
                 found.arguments |= {argument.arg for argument in node.args.args}
     return found

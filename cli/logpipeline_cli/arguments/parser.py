@@ -1,0 +1,138 @@
+"""The pieces of a command line: commands, the types of values, and the options that many commands
+share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+PROGRAM = "logpipeline"
+
+Adder = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. *run* names the function that carries it out, as ``module:function`` below
+    ``logpipeline_cli``; it takes the parsed arguments and returns the exit code.
+
+    It is a name, and not the function itself, so that help and completion import no code of
+    commands.
+    """
+
+    name: str
+    help: str
+    description: str
+    example: str
+    add: Adder
+    run: str
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that exits with `EXIT_USAGE`. argparse would exit with 2, by which `plan`
+    reports changes.
+    """
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Print the mistake and the command that shows the help, and exit."""
+        from logpipeline_cli.errors import EXIT_USAGE
+
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+def add_commands(parser: argparse.ArgumentParser, commands: Iterable[Command]) -> None:
+    """Add *commands*; in the parsed arguments, ``run`` is the `Command.run` of the given one."""
+    actions = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands:
+        sub = add_action(actions, command.name, command.help, command.description, command.example)
+        sub.set_defaults(run=command.run)
+        command.add(sub)
+
+
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    help_text: str,
+    description: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """Add the command or action *name*, and return its parser."""
+    return actions.add_parser(
+        name,
+        help=help_text,
+        description=description,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_pipeline(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Add the options that say which pipeline is meant; the resource may be *required*."""
+    add_file(parser, required=required)
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="the pipeline's data folder (default: $XDG_DATA_HOME/logpipeline/<namespace>.<name>)",
+    )
+
+
+def add_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Add the option that names the resource."""
+    parser.add_argument(
+        "-f", "--file", metavar="FILE", required=required, help="the LogPipeline resource (YAML)"
+    )
+
+
+def add_nats(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the server."""
+    parser.add_argument(
+        "--nats",
+        metavar="URL",
+        help="the NATS server (default: the one of the running pipeline, or of the resource)",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the output format."""
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="output format (text)"
+    )
+
+
+def add_http(parser: argparse.ArgumentParser) -> None:
+    """Add the address of the HTTP endpoints."""
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        help="where to serve /metrics, /healthz and /readyz (127.0.0.1 and a free port)",
+    )
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Add the option that confirms in advance."""
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def count(text: str) -> int:
+    """Return *text* as a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from 1 on")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Return *text* as a number of at least 0, without a sign or an exponent."""
+    if not (match := re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number such as 20 or 0.5")
+    return float(match.group())
+
+
+def partition(text: str) -> int:
+    """Return *text* as the number of a partition."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give the number of a partition, such as 0")
+    return int(text)

@@ -1,0 +1,67 @@
+"""The commands of ``kubectl logpipeline`` that read files in pods: ``files`` and ``audit``."""
+
+from __future__ import annotations
+
+import argparse
+
+from logpipeline.quantity import parse_bytes
+from logpipeline_cli.cluster.agent_client import Archive
+from logpipeline_cli.cluster.agent_pods import collectors_of, note, shippers_of
+from logpipeline_cli.cluster.session import find, session
+from logpipeline_cli.commands.files import no_files, print_entries
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.file_entries import in_order, mixed, turns
+from logpipeline_cli.output import write_content
+from logpipeline_cli.time_arguments import parsed
+
+
+def files(args: argparse.Namespace) -> int:
+    """List the files of all collectors, also of those that were scaled away, or print their
+    content.
+    """
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline)
+        with collectors_of(found, only_running=args.running) as ends:
+            glob = args.path if args.action == "cat" else None
+            group = found.pipeline.spec.collectors.group
+            archive = Archive(ends, group, args.host, glob)
+            if args.action == "ls":
+                print_entries(in_order(archive.entries()), as_json=args.output == "json")
+                return EXIT_OK
+            return _print_content(archive, args)
+
+
+def _print_content(archive: Archive, args: argparse.Namespace) -> int:
+    entries = archive.entries()
+    if not entries:
+        raise no_files(args, "kubectl logpipeline")
+    for former, latter in mixed(entries):
+        note(
+            f"{former.place}: {former.member} wrote to it before {latter.member} and again "
+            "afterwards; the lines of the two are not in order"
+        )
+    for turn in turns(entries):
+        for chunks in archive.contents(turn):
+            write_content(chunks, raw=args.raw)
+    for name in archive.lost:
+        note(f"{name} was removed meanwhile (retention)")
+    return EXIT_FAILED if archive.lost else EXIT_OK
+
+
+def audit(args: argparse.Namespace) -> int:
+    """Compare the nodes' log files with the archive, once or again and again."""
+    # `files` needs none of these.
+    from logpipeline_cli.auditing.remote import RemoteArchive, RemoteNode
+    from logpipeline_cli.commands.audit import Audit, check_comparable, repeat
+
+    rate = parsed("--rate", args.rate, parse_bytes)
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline)
+        check_comparable(found.pipeline)
+        collectors = found.pipeline.spec.collectors
+        kept_ns = collectors.retention.max_age_ns
+        nodes = [RemoteNode(end, rate, kept_ns) for end in shippers_of(found)]
+        with collectors_of(found, only_running=args.running) as ends:
+            group, output = collectors.group, collectors.output
+            archives = [RemoteArchive(end, group, output, rate) for end in ends]
+            return repeat(Audit(found.pipeline, archives), nodes, args)

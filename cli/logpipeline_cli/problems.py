@@ -1,0 +1,205 @@
+"""The problems of a pipeline, found in its status: lost, missing and quarantined lines, and
+components that do not work; and the record of the losses that a person has acknowledged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from logpipeline.nats.bucket import Bucket, Conflict
+from logpipeline_cli.output import bytes_text
+from logpipeline_cli.tables.status import troubles
+
+KEY = "losses.acknowledged"
+# One takes 30 bytes, so that all fit into one message. The oldest are dropped first.
+ACKNOWLEDGED_MAX = 10_000
+ID_BYTES = 5
+
+Status = Mapping[str, Any]
+# A working collector, which commits once a second, confirms everything sooner.
+UNCONFIRMED_S_MAX = 600.0
+# Beyond this, there may already be no room for a host: letters may not take the whole stream.
+LETTERS_PERCENT_MAX = 75
+
+
+def id_of(row: Mapping[str, Any]) -> str:
+    """Return the id of a loss, by which a person acknowledges it."""
+    name = "\0".join(str(row[field]) for field in ("host", "source", "generation", "start", "end"))
+    data = name.encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(data, digest_size=ID_BYTES).hexdigest()
+
+
+async def acknowledged(bucket: Bucket) -> dict[str, float]:
+    """Return when each loss was acknowledged, in seconds since 1970, by its id.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
+    """
+    entry = await bucket.get(KEY)
+    return _decoded(entry.value) if entry is not None else {}
+
+
+async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
+    """Record that a person has seen the losses *ids*.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the bucket could not be written.
+    """
+    wanted = dict.fromkeys(ids, time.time())
+    while True:
+        entry = await bucket.get(KEY)
+        known = _decoded(entry.value) if entry is not None else {}
+        kept = dict([*(wanted | known).items()][-ACKNOWLEDGED_MAX:])
+        try:
+            revision = entry.revision if entry is not None else 0
+            await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)
+        except Conflict:
+            continue  # another command has written the key since we read it
+        return
+
+
+def _decoded(value: bytes) -> dict[str, float]:
+    try:
+        data = json.loads(value)
+        return {str(name): float(when_s) for name, when_s in data.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}  # not written by this command: treated as no acknowledgement
+
+
+def lost(answers: Sequence[Status], seen: Container[str]) -> list[dict[str, Any]]:
+    """Return the losses that shippers reported, from the *answers* of collectors, the newest first;
+    *seen* are the ids of acknowledged losses.
+    """
+    rows = [
+        {**row, "bytes": row["end"] - row["start"], "group": answer.get("group", "")}
+        for answer in answers
+        for partition in answer.get("partitions", [])
+        for row in partition.get("losses", [])
+    ]
+    named = ({**row, "id": id_of(row)} for row in rows)
+    marked = [{**row, "acknowledged": row["id"] in seen} for row in named]
+    return sorted(marked, key=lambda row: -row["time_ns"])
+
+
+def untold(answers: Sequence[Status]) -> int:
+    """Return the number of lost bytes that the *answers* only count, and do not list."""
+    total = 0
+    for answer in answers:
+        for partition in answer.get("partitions", []):
+            listed = sum(row["end"] - row["start"] for row in partition.get("losses", []))
+            total += max(0, partition.get("lost_bytes", 0) - listed)
+    return total
+
+
+def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:
+    """Return the sources that more than one shipper reads, with the names of these shippers."""
+    readers: dict[tuple[str, str], list[str]] = {}
+    for answer in answers:
+        for source in answer.get("sources", []):
+            readers.setdefault((source["host"], source["source"]), []).append(answer["name"])
+    return [
+        {"host": host, "source": source, "shippers": names}
+        for (host, source), names in sorted(readers.items())
+        if len(names) > 1
+    ]
+
+
+def problems(status: Status) -> Iterator[str]:
+    """Yield one sentence for each problem of the pipeline."""
+    if trouble := status.get("serverTrouble"):
+        yield trouble
+    for state in status["partitions"]:
+        if not state["is_there"]:
+            yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
+        elif not state["owner"] or state["released"]:
+            yield f"no collector owns partition {state['partition']}: start one"
+    for answer in status["collectors"]:
+        for partition in answer.get("partitions", []):
+            if partition["problem"]:
+                where = f"{answer['member']}: partition {partition['partition']}"
+                yield f"{where}: {partition['problem']}"
+            if taken := partition.get("damaged_bytes", 0):
+                yield (
+                    f"{answer['member']}: partition {partition['partition']}: {bytes_text(taken)} "
+                    "of its files were removed or damaged after they were written; its log says "
+                    "which"
+                )
+            for gone in partition.get("gone_folders", []):
+                if lost := _of_gone(gone):
+                    yield f"{answer['member']}: partition {partition['partition']}: {lost}"
+        for row in answer.get("dead_letters_not_kept", []):
+            gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
+            yield (
+                f"{answer['member']}: {gone} ({bytes_text(row['bytes'])}) could be neither "
+                "archived nor kept as dead letters"
+            )
+    for answer in status["shippers"]:
+        yield from _of_shipper(answer)
+    for row in status["conflicts"]:
+        names = " and ".join(row["shippers"])
+        yield f"{names} both ship {row['source']} of {row['host']}: give each host its own name"
+    by_cause: Counter[str] = Counter()
+    for row in status["lost"]:
+        if not row["acknowledged"]:
+            by_cause[row["cause"]] += row["bytes"]
+    for cause, size in sorted(by_cause.items()):
+        yield f"{bytes_text(size)} are lost ({cause}): see `logpipeline losses`"
+    holes = sum(row["bytes"] for row in status["missing"] if row["toldBy"] == "collector")
+    if holes:
+        yield f"{bytes_text(holes)} did not arrive, and may still be sent again"
+    yield from troubles(status)
+    yield from _of_letters(status["deadLetterRoom"])
+
+
+def _of_gone(row: Status) -> str:
+    """Return the sentence about messages of a lost volume that are not read again; empty if all are
+    read again.
+    """
+    had = f"the volume with messages {row['after'] + 1} to {row['end']} is gone"
+    if not row["again_from"]:
+        return f"{had}, and they are not read again (spec.collectors.onEmptyVolume: Continue)"
+    if row["again_from"] == row["after"] + 1:
+        return ""
+    last = min(row["again_from"] - 1, row["end"])
+    return f"{had}; the stream no longer holds those up to {last}, and the others are read again"
+
+
+def _of_letters(room: Status) -> Iterator[str]:
+    if room["messages"]:
+        yield f"{room['messages']} dead letters: see `logpipeline dlq ls`"
+    fullest = max(
+        room[name] * 100 // room[f"{name}Max"] if room[f"{name}Max"] else 0
+        for name in ("bytes", "messages")
+    )
+    if fullest >= LETTERS_PERCENT_MAX:
+        yield (
+            f"{fullest} % of the room for dead letters is used, and a full stream stores no more: "
+            "send them again (`logpipeline dlq retry`), or delete them (`logpipeline dlq purge`)"
+        )
+    for row in room["givenUpFull"]:
+        yield (
+            f"consumer {row['consumer']} gives up more messages of {row['stream']} than are kept "
+            "until a collector makes letters of them, and the oldest are dropped: start a "
+            "collector, or make room (`logpipeline dlq purge`)"
+        )
+
+
+def _of_shipper(answer: Status) -> Iterator[str]:
+    name = answer.get("name", "a shipper")
+    if problem := answer.get("live") or answer.get("ready"):
+        yield f"{name}: {problem}"
+    if unseen := answer.get("unseen_generations"):
+        yield f"{name}: at least {unseen} files were rotated away before they were read to the end"
+    if kept := answer.get("quarantined"):
+        yield f"{name}: {kept} messages were refused, and are kept in its data folder"
+    if hosts := answer.get("refused_hosts"):
+        yield f"{name}: the names of {len(hosts)} hosts are refused, and their lines not shipped"
+    if answer.get("unconfirmed_s", 0.0) > UNCONFIRMED_S_MAX:
+        size = bytes_text(answer.get("on_the_way_bytes", 0))
+        seconds = answer["unconfirmed_s"]
+        yield f"{name}: no collector has confirmed {size} for {seconds:.0f} s"

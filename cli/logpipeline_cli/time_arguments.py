@@ -1,0 +1,70 @@
+"""Times and quantities in arguments: ``10m``, ``2026-11-21T10:00:00Z``, ``1Mi``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from logpipeline.nats.jetstream import time_ns_of
+from logpipeline.quantity import QuantityError, parse_duration
+from logpipeline_cli.errors import CliError
+
+
+def time_text(time_ns: int) -> str:
+    """Return nanoseconds since 1970 as text: ``2026-11-21T10:00:00Z``."""
+    at = datetime.fromtimestamp(time_ns / 1e9, UTC)
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def moment_ns(option: str, text: str) -> int:
+    """Return a span before now (``10m``), or a time (RFC 3339), in nanoseconds since 1970.
+
+    Raises:
+        CliError: *text*, the value of *option*, is neither.
+    """
+    with suppress(QuantityError):
+        return time.time_ns() - parse_duration(text)
+    try:
+        return time_ns_of(text)
+    except ValueError:
+        raise CliError(
+            f"{option} {text!r}: give a span such as 10m or 2h, or a time such as "
+            "2026-11-21T10:00:00Z"
+        ) from None
+
+
+def moment(text: str | None, *, now: datetime) -> datetime | None:
+    """Return a span before *now*, or a time; a date is its midnight, and a time without an offset
+    is UTC's.
+
+    Raises:
+        CliError, QuantityError: *text* is neither.
+    """
+    if text is None:
+        return None
+    if text[:4].isdecimal() and "-" in text:
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            raise CliError(
+                f"{text!r} is not a time; give one such as 2026-11-21T10:00:00Z, or a span such as "
+                "10m"
+            ) from None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(now.timestamp() - parse_duration(text) / 1e9, UTC)
+
+
+def parsed(option: str, text: str | None, parse: Callable[[object], int]) -> int:
+    """Return what *parse* makes of *text*, the value of *option*; 0 where the option is not given.
+
+    Raises:
+        CliError: it cannot be parsed.
+    """
+    if text is None:
+        return 0
+    try:
+        return parse(text)
+    except QuantityError as error:
+        raise CliError(f"{option} {text!r}: {error}") from error

@@ -1,0 +1,1 @@
+"""The files that a collector writes, and their state: a sink that is a folder."""

@@ -1,0 +1,219 @@
+"""The files of one partition, and of one collector: the sink that is a folder.
+
+A folder holds ``logs/``, the files that people read, and ``state/<group>/p<N>.sqlite`` beside them,
+which says how much of each file is committed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Self
+
+from logpipeline.deduplication import Range, SourceState
+from logpipeline.wire import Batch
+from logpipeline_collector.config import FilesConfig
+from logpipeline_collector.files import commit as commits
+from logpipeline_collector.files.commit import FileMark
+from logpipeline_collector.files.maintenance import Upkeep
+from logpipeline_collector.files.output import Descriptors, OutputFile, OutputFiles, Writer
+from logpipeline_collector.files.state import State
+from logpipeline_collector.sink import LocalCommit, SinkBusy, SourceName
+
+PRIVATE_MODE = 0o750
+
+Marks = dict[OutputFile, FileMark]
+
+
+class PartitionFiles:
+    """The sink of one partition; see `logpipeline_collector.sink.Sink`."""
+
+    def __init__(
+        self, config: FilesConfig, partition: int, descriptors: Descriptors, lock: int
+    ) -> None:
+        self.dirty_bytes = 0
+        self._flock = lock
+        # Held by commits and maintenance, which never overlap.
+        self._working = threading.Lock()
+        path = config.state(partition)
+        self._state = State(path)
+        self._output = OutputFiles(
+            config.logs,
+            path.with_suffix(".new"),
+            descriptors,
+            config.rotate_bytes,
+            self._state.damage,
+        )
+        self._writer = Writer(config, partition, self._output)
+        self._upkeep = Upkeep(config, self._output, self._state)
+        # What may have to be undone must look as it did.
+        self._is_unconfirmed = False
+        self._load()
+
+    @classmethod
+    def open(cls, config: FilesConfig, partition: int, descriptors: Descriptors) -> Self:
+        """Open the partition's files, and take back what was not committed.
+
+        Raises:
+            SinkBusy: another process has them open.
+            SinkBroken: the state cannot be read; the message says what to do.
+        """
+        path = config.state(partition)
+        path.with_suffix(".new").mkdir(PRIVATE_MODE, parents=True, exist_ok=True)
+        config.logs.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise SinkBusy(
+                f"partition {partition} in {config.folder} is written by another process; give "
+                "each collector a folder of its own"
+            ) from None
+        try:
+            return cls(config, partition, descriptors, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    @property
+    def lines_written(self) -> int:
+        """Lines that were written since the opening."""
+        return self._writer.lines
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that were written since the opening."""
+        return self._writer.bytes
+
+    @property
+    def damaged_bytes(self) -> int:
+        """Committed bytes that the disk or another program took away, since the first opening."""
+        return self._state.damage.bytes
+
+    def write(
+        self, host: str, batch: Batch, data: bytes, ranges: tuple[Range, ...], time_ns: int
+    ) -> None:
+        """See `Sink`."""
+        with self._output.lock:
+            self.dirty_bytes += self._writer.write(host, batch, data, ranges, time_ns)
+
+    def write_foreign(self, host: str, payload: bytes, time_ns: int) -> None:
+        """See `Sink`."""
+        with self._output.lock:
+            self.dirty_bytes += self._writer.write_foreign(host, payload, time_ns)
+
+    def mark(self) -> Marks:
+        """Return how the files are that were written since the last mark."""
+        with self._output.lock:
+            marks = {file: FileMark(file.length, file.tail) for file in self._output.dirty}
+            self._output.dirty = {}
+            self.dirty_bytes = 0
+            return marks
+
+    def commit(
+        self, commit: LocalCommit, mark: Marks, sources: Mapping[SourceName, SourceState | None]
+    ) -> None:
+        """See `Sink`."""
+        with self._working:
+            self._is_unconfirmed = True
+            commits.write(commit, mark, sources, self._output, self._state)
+
+    def confirm(self) -> None:
+        """See `Sink`."""
+        self._is_unconfirmed = False
+
+    def undo(self) -> None:
+        """See `Sink`."""
+        with self._working:
+            self._state.undo()
+            self._load()
+
+    def discard(self) -> None:
+        """See `Sink`."""
+        with self._working:
+            self._load()
+
+    def last(self) -> LocalCommit | None:
+        """Return the last commit."""
+        return self._state.last()
+
+    def sources(self) -> dict[SourceName, SourceState]:
+        """Return what is known of each source as of the last commit."""
+        return self._state.sources()
+
+    def source_rows(self) -> list[tuple[str, str]]:
+        """Return `sources` as it is stored."""
+        return self._state.source_rows()
+
+    def keep_succession(self, epoch: int, text: str) -> None:
+        """See `Sink`."""
+        with self._working:
+            self._state.keep_succession(epoch, text)
+
+    def is_rotation_due(self, now_s: float) -> bool:
+        """Return whether `rotate` would rotate a file."""
+        with self._output.lock:
+            return self._upkeep.is_rotation_due(now_s)
+
+    def rotate(self, now_s: float) -> None:
+        """Rotate the files that are full or old."""
+        with self._working:
+            if not self._is_unconfirmed:
+                self._upkeep.rotate(now_s)
+
+    def maintain(self, now_s: float) -> None:
+        """Rotate, compress and remove the files for which it is due."""
+        with self._working:
+            if not self._is_unconfirmed:
+                self._upkeep.run(now_s, time.monotonic)
+
+    def set_aside(self, now_s: float) -> None:
+        """Rotate every file: what is written next follows what another folder holds."""
+        with self._working:
+            self._upkeep.set_aside(now_s)
+
+    def close(self) -> None:
+        """Close the files, and let another process open them."""
+        with self._working:
+            self._upkeep.close()
+            self._output.close()
+            self._state.close()
+            os.close(self._flock)
+
+    def _load(self) -> None:
+        """Bring the files, and what is known of them, to what is committed."""
+        with self._output.lock:
+            commits.recover(self._state, self._output)
+            self._is_unconfirmed = False
+            self.dirty_bytes = 0
+        self._upkeep.load()
+
+
+class FileStorage:
+    """The files of all partitions of one collector: a `logpipeline_collector.sink.Storage`.
+
+    Open files and limits of room are those of the whole folder, so the partitions share
+    *descriptors*.
+    """
+
+    def __init__(self, config: FilesConfig, descriptors: Descriptors | None = None) -> None:
+        self._config = config
+        self._descriptors = descriptors or Descriptors(config.open_files_max)
+
+    @property
+    def open_files(self) -> int:
+        """Files that are kept open."""
+        return self._descriptors.count
+
+    def partitions(self) -> list[int]:
+        """Return the partitions that have a state in the folder."""
+        names = (path.stem[1:] for path in self._config.state(0).parent.glob("p*.sqlite"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def open(self, partition: int) -> PartitionFiles:
+        """Open the files of *partition*; see `PartitionFiles.open`."""
+        return PartitionFiles.open(self._config, partition, self._descriptors)

@@ -1,0 +1,300 @@
+"""Reports of a collector: to shippers, how far their sources are committed; to people and probes,
+its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+from logpipeline.nats.connection import Connection, Listener, NotSent
+from logpipeline.nats.session import RawMessage
+from logpipeline.records import BadRecord, Committed, GoneFolder, Progress, Question, answers
+from logpipeline.subjects import BadHost, BadSubject, ControlSubjects
+from logpipeline_collector.assignments import AssignmentWatch
+from logpipeline_collector.context import Context
+from logpipeline_collector.metrics import lag_seconds
+from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.worker import PartitionWorker
+
+log = logging.getLogger(__name__)
+
+# Progress is published at most once a second for each host, and whenever a shipper asks.
+PUBLISH_EVERY_S = 1.0
+# A shipper that has lost its positions ships nothing until it has an answer.
+LISTEN_EVERY_S = 0.1
+# Questions of shippers that wait for an answer; a shipper without an answer asks again.
+QUESTIONS_MAX = 1000
+
+# A loop that has done no round for this long is stuck.
+STUCK_AFTER_S = 60.0
+LOOK_EVERY_S = 1.0
+STATUS_QUESTIONS_MAX = 100
+# Sources with holes that a status names, for each partition; the sum of bytes holds all of them.
+MISSING_LISTED_MAX = 50
+# Losses that a status lists, for each partition, the newest first; the sum of bytes holds all.
+LOSSES_LISTED_MAX = 200
+# A folder that was lost is reported long enough for a person to notice, and not for ever.
+GONE_LISTED_S = 86_400
+
+
+class ProgressReports:
+    """Publishes how far sources are committed, and answers shippers that ask. *owned_partitions*
+    returns the partitions that are ours now.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        control: ControlSubjects,
+        group: str,
+        owned_partitions: Callable[[], Iterable[OwnedPartition]],
+    ) -> None:
+        self._connection = connection
+        self._control = control
+        self._group = group
+        self._owned = owned_partitions
+        self._published: dict[OwnedPartition, int] = {}
+        self._questions: asyncio.Queue[RawMessage] = asyncio.Queue(QUESTIONS_MAX)
+        self._listeners: dict[int, Listener] = {}
+
+    async def run(self) -> None:
+        """Publish and answer until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen_forever())
+            tasks.create_task(self._publish_forever())
+            tasks.create_task(self._answer_forever())
+
+    async def _listen_forever(self) -> None:
+        while True:
+            await self._listen({owned.partition for owned in self._owned()})
+            await asyncio.sleep(LISTEN_EVERY_S)
+
+    async def _publish_forever(self) -> None:
+        while True:
+            await asyncio.sleep(PUBLISH_EVERY_S)
+            partitions = list(self._owned())
+            for owned in partitions:
+                try:
+                    await self._publish(owned)
+                except NotSent as error:
+                    log.debug("progress not published", extra={"reason": str(error)})
+            for gone in self._published.keys() - set(partitions):
+                del self._published[gone]
+
+    async def _listen(self, partitions: set[int]) -> None:
+        for partition in partitions - self._listeners.keys():
+            subject = self._control.asks_of_partition(partition)
+            self._listeners[partition] = await self._connection.listen(subject, self._asked)
+        for partition in self._listeners.keys() - partitions:
+            await self._connection.unlisten(self._listeners.pop(partition))
+
+    def _asked(self, message: RawMessage) -> None:
+        if message.reply and not self._questions.full():
+            self._questions.put_nowait(message)
+
+    async def _publish(self, owned: OwnedPartition) -> None:
+        commit, changed = await owned.changed_since(self._published.get(owned, 0))
+        by_host: defaultdict[str, list[Committed]] = defaultdict(list)
+        for host, source in changed:
+            by_host[host].append(source)
+        for host, sources in by_host.items():
+            subject = self._control.committed(owned.partition, host)
+            for message in _messages(self._group, owned, Question(), sources):
+                await self._connection.publish(subject, message)
+            await asyncio.sleep(0)
+        self._published[owned] = commit
+
+    async def _answer_forever(self) -> None:
+        while True:
+            question = await self._questions.get()
+            try:
+                await self._answer(question)
+            except (NotSent, BadHost, BadSubject, BadRecord, UnicodeDecodeError) as error:
+                log.debug("question not answered", extra={"reason": str(error)})
+
+    async def _answer(self, question: RawMessage) -> None:
+        subject = question.subject.decode("utf-8", "surrogateescape")
+        partition, host = self._control.read_ask(subject)
+        asked = Question.decode(question.data)
+        for owned in self._owned():
+            if owned.partition == partition:
+                known = await owned.asked(host, asked)
+                for message in _messages(self._group, owned, asked, known):
+                    await self._connection.answer(question, message)
+
+
+def _messages(
+    group: str, owned: OwnedPartition, question: Question, known: Iterable[Committed]
+) -> list[bytes]:
+    """Return the messages that answer *question* with *known*."""
+    stream = owned.stream_state
+    parts = list(answers(question, known))
+    return [
+        Progress(
+            group,
+            owned.partition,
+            owned.epoch,
+            owned.committed_rollbacks,
+            sources,
+            created=owned.committed.created,
+            sequence=owned.committed.sequence,
+            pending=owned.uncommitted_messages,
+            is_last=number == len(parts),
+            begun=owned.held.record.begun,
+            first=stream.first if stream is not None else 0,
+            max_age_s=stream.max_age_s if stream is not None else 0.0,
+            unknown=unknown,
+        ).encode()
+        for number, (sources, unknown) in enumerate(parts, 1)
+    ]
+
+
+def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
+    """Return None while every loop does its rounds, else the name of the one that is stuck.
+
+    Without a connection the loops may wait for it: a restart would not help.
+    """
+    if not context.connection.is_connected:
+        return None
+    oldest_s = time.monotonic() - STUCK_AFTER_S
+    if context.committer.beat_s < oldest_s:
+        return f"the commit loop has been stuck for {STUCK_AFTER_S:.0f} s"
+    stuck = [worker.partition for worker in workers if worker.beat_s < oldest_s]
+    return f"partitions {stuck} have been stuck for {STUCK_AFTER_S:.0f} s" if stuck else None
+
+
+def ready(
+    context: Context, watch: AssignmentWatch, workers: Iterable[PartitionWorker]
+) -> str | None:
+    """Return None while every partition that is assigned to us is owned and written, else why."""
+    if context.connection.problem or not context.connection.is_connected:
+        return context.connection.problem or "not connected to NATS"
+    if watch.current is None:
+        return watch.problem
+    for worker in workers:
+        problem = problem_of(worker)
+        if worker.is_wanted and problem:
+            return f"partition {worker.partition}: {problem}"
+    return watch.problem
+
+
+def problem_of(worker: PartitionWorker) -> str | None:
+    """Return why a partition is not written now; None if it is."""
+    if worker.owned is None:
+        return worker.problem or "not taken yet"
+    return worker.owned.problem or worker.owned.commit_problem or worker.problem
+
+
+def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, Any]:
+    """Return the collector's state in JSON values."""
+    config = context.config
+    return {
+        "component": "collector",
+        "group": config.group,
+        "member": config.member,
+        "incarnation": context.folder.incarnation,
+        "open_files": context.storage.open_files,
+        "dead_letters_not_kept": [
+            {"host": host, "messages": gone.messages, "bytes": gone.bytes}
+            for host, gone in context.intake.dead_letters.not_kept.items()
+        ],
+        "partitions": [
+            {"partition": worker.partition, "problem": problem_of(worker)}
+            | (_ownership(worker.owned) if worker.owned else {})
+            for worker in workers
+            if worker.is_wanted or worker.owned
+        ],
+    }
+
+
+def _ownership(owned: OwnedPartition) -> dict[str, Any]:
+    writer = owned.writer
+    return {
+        "epoch": owned.epoch,
+        "position": owned.committed.sequence,
+        "time_ns": owned.committed.time_ns,
+        "read": owned.position.sequence,
+        "pending_messages": owned.lag.pending,
+        "pending_bytes": owned.lag.bytes,
+        "uncommitted_bytes": writer.dirty_bytes,
+        "lag_seconds": round(lag_seconds(owned), 3),
+        "rollbacks": owned.rollbacks,
+        "recovery_warning": owned.warning,
+        "gone_folders": [asdict(each) for each in _gone(owned)],
+        "missed_messages": owned.missed.count,
+        "missing_bytes": writer.missing_bytes,
+        "missing": [
+            {"host": host, "source": source, "bytes": count}
+            for host, source, count in writer.missing()[:MISSING_LISTED_MAX]
+        ],
+        "lost_bytes": writer.lost_bytes,
+        "damaged_bytes": writer.damaged_bytes,
+        "losses": [
+            {"host": host, "source": source, **loss._asdict()}
+            for host, source, loss in writer.losses()[:LOSSES_LISTED_MAX]
+        ],
+        "duplicates": writer.duplicates,
+        "late_ranges": writer.late_ranges,
+        "cut_bytes": writer.cut_bytes,
+        "contradicted_bytes": writer.contradicted_bytes,
+        "lines": writer.lines,
+        "bytes": writer.bytes,
+        "dead_letters": owned.dead_letters,
+    }
+
+
+def _gone(owned: OwnedPartition) -> tuple[GoneFolder, ...]:
+    succession = owned.held.record.succession
+    oldest_ns = time.time_ns() - GONE_LISTED_S * 10**9
+    known = succession.gone if succession is not None else ()
+    return tuple(each for each in known if each.time_ns > oldest_ns)
+
+
+class StatusReports:
+    """Answers on the collectors' status subject (`logpipeline status`), and keeps the metrics of
+    lag current.
+    """
+
+    def __init__(self, context: Context, workers: dict[int, PartitionWorker]) -> None:
+        self._context = context
+        self._workers = workers
+        self._questions: asyncio.Queue[RawMessage] = asyncio.Queue(STATUS_QUESTIONS_MAX)
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        connection = self._context.connection
+        subject = self._context.config.control.status("collector")
+        listener = await connection.listen(subject, self._asked)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look_forever())
+                tasks.create_task(self._answer_forever())
+        finally:
+            await connection.unlisten(listener)
+
+    def _asked(self, message: RawMessage) -> None:
+        if message.reply and not self._questions.full():
+            self._questions.put_nowait(message)
+
+    async def _answer_forever(self) -> None:
+        while True:
+            question = await self._questions.get()
+            text = json.dumps(report(self._context, self._workers.values()))
+            try:
+                await self._context.connection.answer(question, text.encode())
+            except NotSent as error:
+                log.debug("status not answered", extra={"reason": str(error)})
+
+    async def _look_forever(self) -> None:
+        while True:
+            for worker in self._workers.values():
+                if worker.owned is not None:
+                    self._context.metrics.look(worker.owned)
+            await asyncio.sleep(LOOK_EVERY_S)

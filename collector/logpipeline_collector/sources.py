@@ -1,0 +1,223 @@
+"""The knowledge of all sources of a partition: as read, as committed, and the changes between."""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+
+import zstandard
+
+from logpipeline.deduplication import (
+    NOTHING,
+    Decision,
+    Loss,
+    SourceState,
+    all_committed_of,
+    committed_of,
+    decide,
+    decode,
+)
+from logpipeline.extents import Repeat, Sums
+from logpipeline.records import Committed, Question
+from logpipeline.wire import Batch
+from logpipeline_collector.sink import LocalCommit, SourceName
+
+log = logging.getLogger(__name__)
+
+# 100,000 hosts of ten partitions with some twenty logs each. Pods come and go; the ones that were
+# silent the longest are forgotten first.
+SOURCES_MAX = 250_000
+# Commits whose changes are known one by one. Who asks for older changes gets all sources.
+COMMITS_LISTED_MAX = 1024
+# Messages in the log between two commits; metrics count all of them.
+NAMED_MAX = 20
+SNAPSHOT_VERSION = 1
+# 250,000 sources of some 300 bytes. A damaged snapshot must not take all memory.
+SNAPSHOT_BYTES_MAX = 512 * 1024 * 1024
+LEVEL = 1
+
+HOLE = "bytes are missing before a message"
+CONTRADICTED = "a message contradicts what was written: one of both is forged, and both are kept"
+
+
+class Sources:
+    """The sources of one partition; the one that changed last stands last."""
+
+    def __init__(self) -> None:
+        self.missing_bytes = 0
+        self.lost_bytes = 0
+        # Whether the group skipped what was stored before it began.
+        self.is_from_midway = False
+        self._known: dict[SourceName, SourceState] = {}
+        self._committed: dict[SourceName, SourceState] = {}
+        self._changed: dict[SourceName, SourceState | None] = {}
+        self._changes: deque[tuple[int, tuple[SourceName, ...]]] = deque(maxlen=COMMITS_LISTED_MAX)
+        self._complete_since = 0
+        self._last = 0
+        self._named = 0
+
+    def load(self, committed: dict[SourceName, SourceState], last: LocalCommit | None) -> None:
+        """Forget everything but what is *committed*."""
+        self._known, self._committed = dict(committed), committed
+        self._changed = {}
+        self._changes.clear()
+        self._last = self._complete_since = last.number if last is not None else 0
+        self._sum_up()
+
+    def decide(
+        self, host: str, batch: Batch, *, repeat: Repeat | None = None, sums: Sums | None = None
+    ) -> Decision:
+        """Return what is new in *batch* of *host*; `logpipeline.deduplication.decide` explains
+        *repeat* and *sums*. Nothing is changed by it.
+        """
+        known = self._known.get((host, batch.source), NOTHING)
+        midway = self.is_from_midway
+        return decide(known, batch, is_from_midway=midway, repeat=repeat, sums=sums)
+
+    def learn(self, host: str, batch: Batch, decision: Decision, *, sequence: int = 0) -> None:
+        """Take over *decision*, whose bytes were written."""
+        name = (host, batch.source)
+        before = self._known.pop(name, NOTHING)
+        # At the end, as the one that changed last.
+        self._known[name] = self._changed[name] = decision.after
+        if decision.after.generations is not before.generations:
+            self.missing_bytes += decision.after.missing - before.missing
+        self.lost_bytes += decision.after.lost - before.lost
+        for generation, start, end in decision.holes:
+            self._name(HOLE, name, generation, end - start, sequence)
+        if decision.contradicted:
+            self._name(CONTRADICTED, name, batch.generation, decision.contradicted, sequence)
+        if len(self._known) > SOURCES_MAX:
+            self._forget_oldest()
+
+    def replace(self, sources: dict[SourceName, SourceState]) -> None:
+        """Know only *sources*, from the next commit on."""
+        self._changed = {**dict.fromkeys(self._committed), **sources}
+        self._known = dict(sources)
+        self._sum_up()
+
+    def take_changes(self) -> Mapping[SourceName, SourceState | None]:
+        """Return what changed since the last call; None: the source is forgotten."""
+        changed, self._changed, self._named = self._changed, {}, 0
+        return changed
+
+    def commit(self, number: int, changed: Mapping[SourceName, SourceState | None]) -> None:
+        """Note that *changed* is committed, as commit *number*."""
+        for name, known in changed.items():
+            if known is None:
+                self._committed.pop(name, None)
+            else:
+                self._committed[name] = known
+        if len(self._changes) == COMMITS_LISTED_MAX:
+            self._complete_since = self._changes[0][0]
+        self._changes.append((number, tuple(changed)))
+        self._last = number
+
+    def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
+        """Return the number of the last commit, and (host, source) of all that changed in commits
+        after *commit*, as committed.
+        """
+        names: Mapping[SourceName, object] = self._committed
+        if commit >= self._complete_since and commit:
+            names = {
+                name: None
+                for number, changed in self._changes
+                if number > commit
+                for name in changed
+            }
+        return self._last, [
+            (name[0], committed_of(name[1], self._committed[name]))
+            for name in names
+            if name in self._committed
+        ]
+
+    def asked(self, host: str, question: Question) -> list[Committed]:
+        """Return how far the generations of *host* are committed that *question* asks for."""
+        if question.generations is None:
+            return [
+                committed
+                for (owner, source), known in self._committed.items()
+                if owner == host
+                for committed in all_committed_of(source, known)
+            ]
+        wanted: defaultdict[str, set[str]] = defaultdict(set)
+        for source, generation in question.generations:
+            wanted[source].add(generation)
+        return [
+            committed
+            for source, generations in wanted.items()
+            for committed in all_committed_of(
+                source, self._committed.get((host, source), NOTHING), generations
+            )
+        ]
+
+    def missing(self) -> Iterator[tuple[str, str, int]]:
+        """Yield host, source and bytes of what never came."""
+        for (host, source), known in self._known.items():
+            if known.missing:
+                yield host, source, known.missing
+
+    def losses(self) -> Iterator[tuple[str, str, Loss]]:
+        """Yield host, source and loss for all that shippers named as lost."""
+        for (host, source), known in self._known.items():
+            for loss in known.losses:
+                yield host, source, loss
+
+    def _sum_up(self) -> None:
+        self.missing_bytes = sum(known.missing for known in self._known.values())
+        self.lost_bytes = sum(known.lost for known in self._known.values())
+
+    def _forget_oldest(self) -> None:
+        name = next(iter(self._known))
+        known = self._known.pop(name)
+        self.missing_bytes -= known.missing
+        self.lost_bytes -= known.lost
+        self._changed[name] = None
+
+    def _name(self, what: str, name: SourceName, generation: str, size: int, sequence: int) -> None:
+        self._named += 1
+        if self._named <= NAMED_MAX:
+            log.warning(
+                what,
+                extra={
+                    "host": name[0],
+                    "source": name[1],
+                    "generation": generation,
+                    "bytes": size,
+                    "sequence": sequence,
+                },
+            )
+
+
+class BadSnapshot(ValueError):
+    """Bytes that are not a snapshot of sources, or one of another version."""
+
+
+def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
+    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
+    sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
+    body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
+    return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
+
+
+def decode_snapshot(data: bytes) -> dict[SourceName, SourceState]:
+    """Return the sources of a snapshot; the empty one has none.
+
+    Raises:
+        BadSnapshot: it is damaged, or of another version.
+    """
+    if not data:
+        return {}
+    try:
+        body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
+        if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
+            raise BadSnapshot("the snapshot's checksum does not match")
+        read = json.loads(body)
+        if read["version"] != SNAPSHOT_VERSION:
+            raise BadSnapshot(f"version {read['version']}; this program knows {SNAPSHOT_VERSION}")
+        return {(str(h), str(s)): decode(known) for (h, s), known in read["sources"]}
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+        raise BadSnapshot(f"not a snapshot of sources: {error}") from error

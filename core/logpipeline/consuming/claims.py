@@ -1,0 +1,118 @@
+"""Claims: which reader of a consumer owns which partition."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from logpipeline.consuming.options import StateForeign
+from logpipeline.consuming.records import Claim, ReadProgress, claim_key
+from logpipeline.group.ownership import (
+    Fenced,
+    HeldRecord,
+    OwnerRecords,
+    RecordFormat,
+    StoredRecord,
+)
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import NotSent
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.records import BadRecord
+
+log = logging.getLogger(__name__)
+
+# A command must end soon; other members take the partition over after a while, released or not.
+RELEASE_DEADLINE_S = 5.0
+
+FORMAT = RecordFormat(lambda entry: Claim.decode(entry.value))
+
+
+class HeldClaim:
+    """A partition that this process reads."""
+
+    def __init__(self, held: HeldRecord[Claim]) -> None:
+        self._held = held
+
+    @property
+    def progress(self) -> ReadProgress | None:
+        """How far the partition was processed, as it was saved last."""
+        return self._held.record.progress
+
+    async def save(self, progress: ReadProgress) -> None:
+        """Write how far the partition was processed, however long the server is away.
+
+        Raises:
+            Fenced: another member has the partition.
+        """
+        await self._held.change(lambda claim: replace(claim, progress=progress))
+
+    async def check(self) -> None:
+        """Look whether the partition still is ours.
+
+        Raises:
+            Fenced: another member has it.
+            NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
+        """
+        await self._held.check()
+
+    async def release(self) -> None:
+        """Give the partition up, so that the next member need not wait; a server that is away is
+        not waited for.
+        """
+        try:
+            async with asyncio.timeout(RELEASE_DEADLINE_S):
+                is_written = await self._held.try_change(
+                    lambda claim: replace(claim, released=True)
+                )
+        except (Fenced, NotSent, ApiError, TimeoutError) as error:
+            log.debug("a claim was not released", extra={"reason": str(error)})
+        else:
+            if not is_written:
+                log.debug("it is unknown whether a claim was released")
+
+
+class Claims:
+    """The claims of *consumer*, taken as *member* by the process *incarnation*."""
+
+    def __init__(self, bucket: Bucket, *, consumer: str, member: str, incarnation: str) -> None:
+        self._records = OwnerRecords(bucket, FORMAT)
+        self._consumer = consumer
+        self._member = member
+        self._incarnation = incarnation
+
+    async def read(self, partition: int) -> StoredRecord[Claim]:
+        """Return the claim on *partition* as it is now.
+
+        Raises:
+            StateForeign: the key holds something else.
+            NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
+        """
+        key = claim_key(self._consumer, partition)
+        try:
+            return await self._records.read(key)
+        except BadRecord as error:
+            raise StateForeign(
+                f"{error}; begin anew with --reset, or restore the key {key}"
+            ) from error
+
+    async def take(self, partition: int) -> HeldClaim | None:
+        """Take *partition* from its owner, and return the claim, or None where another member was
+        faster. The caller has looked whether the owner is alive.
+
+        Raises:
+            StateForeign, NotSent, OutcomeUnknown, ApiError: see `read`.
+        """
+        found = await self.read(partition)
+        former = found.record
+        claim = Claim(
+            epoch=former.epoch + 1 if former else 1,
+            owner=self._member,
+            incarnation=self._incarnation,
+            progress=former.progress if former else None,
+        )
+        key = claim_key(self._consumer, partition)
+        try:
+            return HeldClaim(await self._records.take(key, claim, revision=found.revision))
+        except Fenced:
+            return None

@@ -1,0 +1,432 @@
+"""One partition as it is read: its consumer, the messages that came, and what was acknowledged.
+
+There are two kinds: `SharedReader` keeps no order and no position; `ordered.OrderedReader` keeps
+both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from logpipeline.consuming.consumer import Consumer, PushReader, ensure
+from logpipeline.consuming.message import (
+    PROCESSED,
+    UNREADABLE,
+    Batch,
+    Message,
+    Outcome,
+    Resends,
+    is_for_another,
+)
+from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeOptions, Stopped
+from logpipeline.dead_letters import Letter, keep
+from logpipeline.failpoints import reach
+from logpipeline.nats.connection import Connection, NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import Subjects
+
+IN_PROGRESS = b"+WPI"
+ACK = b"+ACK"
+# Signs that a message is in progress, for each time in which the server waits for its
+# acknowledgement.
+SIGNS_PER_ACK_WAIT = 3
+
+log = logging.getLogger(__name__)
+
+TAKE_S = 1.0
+REOPEN_S = 0.2
+# Waits between tries where the consumer names none; the last one repeats.
+BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
+NS = 1_000_000_000
+# Reasons of dead letters.
+REJECTED = "rejected"
+
+
+class AckBook:
+    """The acknowledgements of one partition. *policy* is the consumer's, as soon as that is known:
+    with ``all`` the last one says it of all before.
+
+    A lost one costs a second delivery, which is recognised, or processed again.
+    """
+
+    def __init__(self, connection: Connection, acks: Acks) -> None:
+        self.policy = "none"
+        self._connection = connection
+        self._acks = acks
+        # Replies that wait, in order.
+        self._due: list[str] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def add(self, replies: list[str], count: int) -> None:
+        """Note that *count* more messages were processed; *replies* are those of them that can be
+        acknowledged. They are, once enough have come.
+        """
+        if self.policy == "none":
+            return
+        self._due += replies
+        self._count += count
+        if self._acks.mode != "spaced" or 0 < self._acks.every <= self._count:
+            await self.flush()
+        elif self._acks.interval_s and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._acks.interval_s, self._time_is_up)
+
+    async def flush(self) -> None:
+        """Acknowledge all that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due, self._due, self._count = self._due, [], 0
+        await self.send(due[-1:] if self.policy == "all" else due, ACK)
+
+    async def send(self, replies: list[str], word: bytes) -> None:
+        """Send *word* to each of *replies*."""
+        # Without a connection the server delivers again.
+        with contextlib.suppress(NotSent):
+            for reply in replies:
+                await self._connection.publish(reply, word)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The replies of what was processed and is not acknowledged yet."""
+        return self._due
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._flushing = asyncio.create_task(self.flush(), name="consume-acks")
+
+
+@dataclass(slots=True)
+class Counts:
+    """Outcomes of messages, over all partitions."""
+
+    processed: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    sent_again: int = 0
+    for_others: int = 0
+    retried: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the readers of all partitions share; there are *partitions* of them at most."""
+
+    js: JetStream
+    pipeline: LogPipeline
+    options: ConsumeOptions
+    partitions: int
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def subjects(self) -> Subjects:
+        """The pipeline's subjects."""
+        return Subjects(self.pipeline.names.subject, self.pipeline.spec.partitions)
+
+
+class PartitionReader(ABC):
+    """The reading of *partition*."""
+
+    def __init__(self, reading: Reading, partition: int) -> None:
+        self.reading = reading
+        self.partition = partition
+        self.stream = reading.pipeline.names.stream(partition)
+        self.options = reading.options
+        self.queue: deque[Delivered] = deque()
+        self.consumer: Consumer
+        self.book = AckBook(reading.js.connection, reading.options.acks)
+        self._reader: PullReader | PushReader | None = None
+        self._was_open = False
+        self._signs: asyncio.Task[None] | None = None
+        self._resends = Resends(reading.js, reading.subjects, self.stream, partition)
+
+    async def open(self) -> None:
+        """Begin to read, or begin again after a cut, as soon as the server answers.
+
+        Raises:
+            ConsumeError: it cannot be read; the message says what to do.
+        """
+        while True:
+            await self.reading.js.connection.wait_connected()
+            try:
+                await self.close_reader()
+                self.consumer = await ensure(
+                    self.reading.js,
+                    self.reading.pipeline,
+                    self.stream,
+                    self.options,
+                    after=self.last_read(),
+                    was_there=self._was_open,
+                )
+                await self.prepare()
+                self.book.policy = self.consumer.ack_policy
+                self._start_signs()
+                self._reader = self._make_reader()
+                await self._reader.open()
+                self._was_open = True
+            except (NotSent, OutcomeUnknown, ReaderClosed, ApiError) as error:
+                if isinstance(error, ApiError) and not error.is_trouble:
+                    raise
+                log.debug("not reading yet", extra={"stream": self.stream, "reason": str(error)})
+                await asyncio.sleep(REOPEN_S)
+            else:
+                return
+
+    @abstractmethod
+    def last_read(self) -> int | None:
+        """Return the last sequence that was processed here, None before the first look."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Get ready to read `consumer` from where it is."""
+
+    @abstractmethod
+    async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some."""
+
+    @abstractmethod
+    async def begin(self, batch: Batch) -> None:
+        """Note that *batch* is handed out now."""
+
+    @abstractmethod
+    async def settle(self, batch: Batch) -> None:
+        """Do what the batch's outcome asks for.
+
+        Raises:
+            Stopped: the reader is to end over it.
+        """
+
+    async def close(self) -> None:
+        """Acknowledge what was processed, and stop reading."""
+        await self.book.flush()
+        await self.close_reader()
+        if self.options.ephemeral:
+            with contextlib.suppress(NotSent, OutcomeUnknown, ApiError):
+                await self.reading.js.consumer_delete(self.stream, self.options.name)
+
+    async def close_reader(self) -> None:
+        """Stop reading, and forget what was not handed out."""
+        self.queue.clear()
+        if self._signs is not None:
+            self._signs.cancel()
+            self._signs = None
+        if self._reader is not None:
+            with contextlib.suppress(NotSent):
+                await self._reader.close()
+            self._reader = None
+
+    async def fill_queue(self) -> None:
+        """Wait a little for messages; begin again where the connection or the reader is gone."""
+        assert self._reader is not None
+        try:
+            self.queue.extend(await self._reader.take(timeout_s=TAKE_S))
+        except (NotSent, ReaderClosed) as error:
+            log.info("reading again", extra={"stream": self.stream, "reason": str(error)})
+            await self.open()
+
+    def _start_signs(self) -> None:
+        """Send signs of progress to the server, as long as a message is in hand."""
+        if self.consumer.ack_policy == "none":
+            return
+        self._signs = asyncio.create_task(self._give_signs(), name=f"consume-signs-{self.stream}")
+
+    @abstractmethod
+    def in_hand(self) -> list[str]:
+        """Return the replies of the messages that were handed out or wait to be."""
+
+    async def _give_signs(self) -> None:
+        while True:
+            await asyncio.sleep(self.consumer.ack_wait_s / SIGNS_PER_ACK_WAIT)
+            waiting = replies_of(self.queue)
+            await self.book.send(self.in_hand() + self.book.waiting + waiting, IN_PROGRESS)
+
+    def _make_reader(self) -> PullReader | PushReader:
+        js, bytes_max = self.reading.js, BYTES_MAX // self.reading.partitions
+        if self.consumer.deliver_subject:
+            group = str(self.consumer.config.get("deliver_group", ""))
+            return PushReader(js, self.consumer.deliver_subject, group, bytes_max=bytes_max)
+        most = int(self.consumer.config.get("max_batch", 0)) or self.options.batch_max
+        return PullReader(
+            js,
+            self.stream,
+            self.consumer.name,
+            pull_bytes=bytes_max,
+            pull_messages=min(self.options.batch_max, most),
+            pulls=1,
+        )
+
+    # What both kinds of partition readers do with messages.
+
+    async def admit(
+        self, delivered: Delivered, created: str, *, was_begun: bool = False
+    ) -> Message | None:
+        """Return the message of a delivery, or None where the reader skips it: too old
+        (unless it *was_begun* in time), another consumer's, or nothing but lines that the stream,
+        *created* then, held before.
+        """
+        counts, oldest_s = self.reading.counts, self.options.max_age_s
+        if oldest_s and not was_begun and time.time_ns() - delivered.time_ns > oldest_s * NS:
+            counts.expired += 1
+            return None
+        if is_for_another(delivered, self.options.name):
+            counts.for_others += 1
+            return None
+        message = Message(self.reading.subjects, self.stream, self.partition, delivered)
+        is_again = b"Log-Resend:" in delivered.message.headers
+        if is_again and not await self._resends.cut(message, created):
+            counts.sent_again += 1
+            return None
+        return message
+
+    def tries_max(self) -> int:
+        """Return how often a message is tried; 0: for ever."""
+        return self.options.tries_max or self.consumer.max_deliver
+
+    def is_again(self, outcome: Outcome, tries: int) -> bool:
+        """Return whether what ended as *outcome*, after so many *tries*, is tried once more."""
+        is_spent = 0 < self.tries_max() <= tries
+        return not is_spent and (outcome.kind == "retry" or self.options.on_error == "retry")
+
+    def backoff_s(self, tries: int) -> float:
+        """Return how long to wait after so many *tries*."""
+        given = [int(each) / NS for each in self.consumer.config.get("backoff") or ()]
+        waits = given or BACKOFF_S
+        return waits[min(tries, len(waits)) - 1]
+
+    async def put_aside(self, message: Message, created: str, outcome: Outcome) -> None:
+        """Keep a message that cannot be processed as a dead letter.
+
+        Raises:
+            Stopped: that is not possible.
+        """
+        letter = Letter(
+            reason=UNREADABLE if outcome.kind == UNREADABLE else REJECTED,
+            detail=outcome.reason,
+            stream=self.stream,
+            created=created,
+            sequence=message.sequence,
+            time_ns=message.time_ns,
+            subject=message.subject,
+            headers=message.headers,
+            payload=message.payload,
+            payload_bytes=len(message.payload),
+            consumer=self.options.name,
+        )
+        root = self.reading.pipeline.names.dead_letter_subject
+        if not await keep(self.reading.js, root, self.partition, letter):
+            raise Stopped(
+                f"message {message.sequence} of stream {self.stream} could not be put among the "
+                "dead letters; nothing of it is acknowledged: see the log, and start again"
+            )
+        self.reading.counts.dead_letters += 1
+
+    def stopped(self, batch: Batch, reason: str) -> Stopped:
+        """Return the error that ends a reader over *batch*."""
+        which = f"message {batch.first}"
+        if batch.last != batch.first:
+            which = f"messages {batch.first} to {batch.last}"
+        return Stopped(
+            f"{which} of stream {self.stream} could not be processed: {reason}; nothing of it is "
+            "acknowledged: mend the cause and start again, which goes on there"
+        )
+
+
+def replies_of(messages: Iterable[Delivered]) -> list[str]:
+    """Return where those of *messages* can be acknowledged that came by delivery."""
+    return [each.message.reply.decode() for each in messages if each.message.reply]
+
+
+class SharedReader(PartitionReader):
+    """The reading of *partition* beside others."""
+
+    def __init__(self, reading: Reading, partition: int) -> None:
+        super().__init__(reading, partition)
+        self._in_hand: list[Message] = []
+        self._singles: deque[Message] = deque()
+        self._created = ""
+
+    def last_read(self) -> int | None:
+        """Return None: there is no position."""
+        return None
+
+    async def prepare(self) -> None:
+        """Get ready to read `consumer`."""
+        info = await self.reading.js.stream_info(self.stream)
+        self._created = str(info["created"]) if info else ""
+
+    async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some."""
+        if self._singles:
+            self._in_hand = [self._singles.popleft()]
+            tries = self._in_hand[0].delivery - 1
+            return Batch(self._in_hand, created=self._created, may_repeat=True, tries=tries)
+        while True:
+            messages: list[Message] = []
+            while self.queue and len(messages) < self.options.batch_max:
+                delivered = self.queue.popleft()
+                message = await self.admit(delivered, self._created)
+                if message is None:
+                    await self.book.add(replies_of([delivered]), 1)
+                    continue
+                messages.append(message)
+            if messages:
+                self._in_hand = messages
+                tries = max(each.delivery for each in messages) - 1
+                self.reading.counts.redelivered += sum(each.delivery > 1 for each in messages)
+                is_again = tries > 0
+                return Batch(messages, created=self._created, may_repeat=is_again, tries=tries)
+            await self.fill_queue()
+
+    async def begin(self, batch: Batch) -> None:
+        """Acknowledge what is not waited for: fire and forget."""
+        if self.options.acks.mode == "none":
+            await self.book.add(replies_of(batch.deliveries), len(batch.messages))
+
+    async def settle(self, batch: Batch) -> None:
+        """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
+        outcome = batch.outcome or PROCESSED
+        messages = list(batch.messages)
+        self._in_hand = []
+        if outcome.kind == "processed":
+            self.reading.counts.processed += len(messages)
+            reach("consume.processed")
+            if self.options.acks.mode != "none":
+                await self.book.add(replies_of(batch.deliveries), len(messages))
+            return
+        if self.is_again(outcome, batch.tries + 1):
+            self.reading.counts.retried += 1
+            delay_ns = int(self.backoff_s(batch.tries + 1) * NS)
+            await self.book.send(replies_of(batch.deliveries), b'-NAK {"delay": %d}' % delay_ns)
+        elif self.options.on_error == "stop":
+            await self.book.send(replies_of(batch.deliveries), b"-NAK")
+            raise self.stopped(batch, outcome.reason)
+        elif len(messages) > 1:
+            # One by one, to find the one that cannot be processed.
+            self._singles.extend(messages)
+        else:
+            await self._reject(messages[0], outcome)
+
+    async def _reject(self, message: Message, outcome: Outcome) -> None:
+        await self.put_aside(message, self._created, outcome)
+        await self.book.send(replies_of([message.delivered]), ACK)
+
+    async def close(self) -> None:
+        """Acknowledge what was processed, and let others have the rest at once."""
+        await self.book.send(self.in_hand() + replies_of(self.queue), b"-NAK")
+        await super().close()
+
+    def in_hand(self) -> list[str]:
+        """Return the replies of the messages that were handed out, or wait to be once more."""
+        return replies_of(each.delivered for each in (*self._in_hand, *self._singles))

@@ -1,0 +1,311 @@
+"""A pipeline's JetStream: applies the plan, assigns the partitions, trims, and observes the state;
+removes it when the pipeline is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+
+from logpipeline.authority import CALLOUT
+from logpipeline.backlog import ShipperBacklog, decode, question
+from logpipeline.group.assignment import GroupTaken, ensure_assigned, forget_group
+from logpipeline.lag import PartitionState, survey
+from logpipeline.nats.bucket import Bucket, Conflict, Entry
+from logpipeline.nats.connection import Connection, NoResponders, gather
+from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
+from logpipeline.nats.session import RawMessage
+from logpipeline.plan.apply import apply, plan_pipeline
+from logpipeline.plan.desired import mark_of
+from logpipeline.plan.model import Config, Problem, is_ours
+from logpipeline.plan.observe import consumers_of, found_stream
+from logpipeline.plan.trim import trim_once
+from logpipeline.records import Assignment, BadRecord, assignment_key
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import ControlSubjects
+from logpipeline.tables.progress import missed_key_of, table_key
+from logpipeline.tables.state import table_of
+from logpipeline_operator.callout.refusals import Refusals
+from logpipeline_operator.status import JetStreamFacts, Sync
+
+TIMEOUT_S = 3.0
+ANSWER_BYTES_MAX = 1024 * 1024
+_UNITS = (("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6))
+
+# If more nodes are behind, their exact number no longer matters.
+ANSWERS_MAX = 2000
+
+# A cluster has three servers, with a callout each.
+LOGIN_ANSWERS_MAX = 16
+
+
+async def sync_of(pipeline: LogPipeline) -> Sync:
+    """Return how often the servers of *pipeline* sync to disk, or why it is not known."""
+    nats = pipeline.spec.nats
+    if not nats.servers:
+        return Sync(interval=nats.managed.sync_interval)
+    if nats.monitoring_url is None:
+        return Sync(why_unknown="spec.nats.monitoringUrl is not set")
+    url = f"{nats.monitoring_url.rstrip('/')}/jsz?config=1"
+    try:
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            aiohttp.ClientSession() as session,
+            session.get(url) as response,
+        ):
+            body = await response.content.read(ANSWER_BYTES_MAX)
+            if response.status != 200:
+                return Sync(why_unknown=f"{url} answers with status {response.status}")
+        return sync_from(_object(body))
+    except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
+        return Sync(why_unknown=f"{url} could not be read: {str(error) or 'no answer in time'}")
+
+
+def sync_from(page: dict[str, Any]) -> Sync:
+    """Return the interval in the server's page ``/jsz``."""
+    config = page.get("config")
+    if not isinstance(config, dict):
+        return Sync(why_unknown="the monitoring page does not have JetStream's configuration")
+    if config.get("sync_always"):
+        return Sync(interval="always")
+    span = config.get("sync_interval")
+    if not isinstance(span, int) or span <= 0:
+        return Sync(why_unknown="the monitoring page does not have sync_interval")
+    for unit, size in _UNITS:
+        if span % size == 0:
+            return Sync(interval=f"{span // size}{unit}")
+    return Sync(interval=f"{span}ns")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = json.loads(body)
+    return found if isinstance(found, dict) else {}
+
+
+async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[ShipperBacklog, ...]:
+    """Return the answers of shippers that are behind, or have a problem, by their names.
+
+    Raises:
+        NotSent: there is no connection.
+    """
+    if not pipeline.spec.shippers.enabled:
+        return ()
+    answers: dict[str, ShipperBacklog] = {}
+
+    def keep(message: RawMessage) -> None:
+        answer = decode(message.data)
+        if answer is not None and len(answers) < ANSWERS_MAX:
+            answers[answer.name] = answer
+
+    subject = ControlSubjects(pipeline.names.control_subject).status("shipper")
+    await gather(connection, [subject], question(), keep)
+    return tuple(answers[name] for name in sorted(answers))
+
+
+async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refusals, ...]:
+    """Return the refused logins that the callouts of the pipeline's servers report.
+
+    Raises:
+        NotSent: there is no connection.
+    """
+    if pipeline.spec.nats.servers:
+        return ()
+    answers: dict[str, Refusals] = {}
+
+    def keep(message: RawMessage) -> None:
+        answer = Refusals.decode(message.data)
+        if answer is not None and len(answers) < LOGIN_ANSWERS_MAX:
+            answers[answer.name] = answer
+
+    subject = ControlSubjects(pipeline.names.control_subject).status(CALLOUT)
+    await gather(connection, [subject], b"", keep)
+    return tuple(answers[name] for name in sorted(answers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """The changes to JetStream that are allowed."""
+
+    may_write: bool
+    allow_data_loss: bool = False
+    installation: str = ""
+    storage_bytes: int | None = None
+
+
+async def reconcile(
+    js: JetStream,
+    pipeline: LogPipeline,
+    permission: Permission,
+    members: Callable[[Sequence[str]], list[str]],
+) -> JetStreamFacts:
+    """Make JetStream as *pipeline* asks, as far as permitted, and return its state.
+
+    *members* returns the collectors that share the partitions, given the current ones.
+
+    Raises:
+        JetStreamOff, NotSent, OutcomeUnknown, ApiError: the server refused or did not answer.
+    """
+    plan = await plan_pipeline(
+        js,
+        pipeline,
+        storage_bytes=permission.storage_bytes,
+        installation=permission.installation,
+    )
+    report = None
+    if permission.may_write:
+        report = await apply(js, plan, allow_data_loss=permission.allow_data_loss)
+    bucket = Bucket(js, pipeline.names.state_bucket)
+    try:
+        entry = await _assigned(bucket, pipeline)
+    except NoResponders:
+        if await js.stream_info(bucket.stream) is not None:
+            raise
+        # The bucket is made with the streams. Plan and report have the cause that it is missing;
+        # the error of a request to it must not hide them.
+        return JetStreamFacts(plan=plan, report=report, assignment=None)
+    if permission.may_write and report is not None and not plan.blocking:
+        try:
+            entry = await _share_out(bucket, pipeline, entry, members, permission.installation)
+        except GroupTaken as error:
+            plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
+        await trim_once(js, pipeline)
+        if pipeline.spec.stream.external and not pipeline.spec.table.enabled:
+            # Else the owner of the streams would keep lines for a table that no longer exists.
+            await forget_table(js, pipeline)
+    partitions, late, refused = await asyncio.gather(
+        survey(js, pipeline),
+        behind(js.connection, pipeline),
+        refusals(js.connection, pipeline),
+    )
+    return JetStreamFacts(
+        plan=plan,
+        report=report,
+        assignment=_decoded(entry),
+        assigned_ns=entry.time_ns if entry else 0,
+        partitions=tuple(partitions),
+        commit_ages_s=_commit_ages_s(partitions, time.time_ns()),
+        behind=late,
+        refused_logins=refused,
+        table=await table_of(js, pipeline, partitions) if pipeline.spec.table.enabled else None,
+    )
+
+
+def _commit_ages_s(partitions: Iterable[PartitionState], now_ns: int) -> dict[int, float]:
+    return {
+        state.partition: max(0.0, (now_ns - state.committed_ns) / 1e9)
+        for state in partitions
+        if state.committed_ns
+    }
+
+
+async def _share_out(
+    bucket: Bucket,
+    pipeline: LogPipeline,
+    entry: Entry | None,
+    members: Callable[[Sequence[str]], list[str]],
+    installation: str,
+) -> Entry | None:
+    former = _decoded(entry)
+    wanted = members([name for name, _ in former.members] if former else [])
+    if not wanted:
+        return entry
+    try:
+        made = await ensure_assigned(bucket, pipeline, wanted, installation=installation)
+    except Conflict:
+        # Another writer was faster; the next reconciliation compares again.
+        return entry
+    return entry if made == former else await _assigned(bucket, pipeline)
+
+
+async def _assigned(bucket: Bucket, pipeline: LogPipeline) -> Entry | None:
+    try:
+        return await bucket.get(assignment_key(pipeline.spec.collectors.group))
+    except ApiError as error:
+        if error.code == 404:
+            # The bucket is made with the streams.
+            return None
+        raise
+
+
+def _decoded(entry: Entry | None) -> Assignment | None:
+    try:
+        return Assignment.decode(entry.value) if entry else None
+    except BadRecord:
+        return None
+
+
+async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> list[str]:
+    """Delete the streams of *pipeline*; of external streams only its consumers, and the records of
+    its group and of its table. Return the names of what was deleted.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError, Conflict: not everything was deleted; the next call goes
+            on.
+    """
+    names = pipeline.names
+    ours: Config = {"metadata": mark_of(pipeline, installation)}
+    logs = [names.stream(number) for number in range(max(pipeline.spec.partitions, 1))]
+    if not pipeline.spec.stream.external:
+        side = [names.snapshot_stream, names.dead_letter_stream, f"KV_{names.state_bucket}"]
+        return await _remove_streams(js, [*logs, *side], ours)
+    removed = await _remove_consumers(js, logs, ours)
+    if await found_stream(js, f"KV_{names.state_bucket}") is None:
+        # The owner was deleted before. A direct get of a missing stream gets no answer, which would
+        # look like a busy server.
+        return removed
+    if await forget_table(js, pipeline):
+        removed.append("progress of the table")
+    if await forget_group(js, pipeline, installation=installation):
+        removed.append(f"group {pipeline.spec.collectors.group}")
+    return removed
+
+
+async def forget_table(js: JetStream, pipeline: LogPipeline) -> bool:
+    """Delete the records of *pipeline*'s table in the bucket, so that no lines are kept for it any
+    more; the table stays. Return whether there were any.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: they may still exist; the next call goes on.
+    """
+    bucket = Bucket(js, pipeline.names.state_bucket)
+    key = table_key(pipeline.namespace, pipeline.name)
+    there = [each for each in (missed_key_of(key), key) if await bucket.get(each) is not None]
+    for each in there:
+        await bucket.erase(each)
+    return bool(there)
+
+
+async def _remove_streams(js: JetStream, names: Iterable[str], ours: Config) -> list[str]:
+    removed = []
+    for name in names:
+        stream = await found_stream(js, name)
+        if stream is None or not is_ours(stream.config, ours):
+            continue
+        try:
+            await js.call(f"STREAM.DELETE.{name}", {})
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+        removed.append(f"stream {name}")
+    return removed
+
+
+async def _remove_consumers(js: JetStream, streams: Iterable[str], ours: Config) -> list[str]:
+    """Delete the consumers with the pipeline's mark, even if the resource no longer names them.
+    Other consumers, collectors' among them, have another mark or none.
+    """
+    removed = []
+    for stream in streams:
+        if await found_stream(js, stream) is None:
+            continue
+        for consumer in await consumers_of(js, stream):
+            if is_ours(consumer["config"], ours):
+                await js.consumer_delete(stream, str(consumer["name"]))
+                removed.append(f"consumer {stream}/{consumer['name']}")
+    return removed

@@ -1,1 +1,0 @@
-"""The operator's way to each pipeline's NATS: credentials, an open connection, what is there."""

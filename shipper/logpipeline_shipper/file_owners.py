@@ -1,0 +1,222 @@
+"""Decides which source owns a file: the one that the file's name belongs to, unless another source
+knows the file.
+
+Rotators give any name to what they move away: `app-1.log`, `app.log-20261122-1795365284`,
+`app-2026-11-22T10-00-00.000.log.gz`. Such a file looks like a new log. It belongs to the source
+that read it under its former name: it is recognised by its inode, or, if it was copied, by its
+bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from logpipeline_shipper.checkpoint import Key
+from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.file_identity import Resemblance
+from logpipeline_shipper.files.listing import ChainFile, Listing
+from logpipeline_shipper.files.open_file import NOT_READ, look_now, open_reader
+
+Identity = tuple[int, int, int]
+
+
+# A copy that does not grow any more is held for so long, until its original is truncated.
+HELD_S = 5.0
+# A copy that grows is still being made: at 100 MB/s this is one of 60 GB. There is a limit because
+# a program that writes the same lines to two logs makes the second one wait.
+HELD_GROWING_S = 600.0
+
+
+class FileOwners:
+    """Keeps which source owns which file. *chains* are those that are read now, *expected* the
+    sources of the former process, as long as their files may still be found.
+    """
+
+    def __init__(
+        self,
+        chains: Callable[[], Mapping[Key, Chain]],
+        expected: Callable[[], Iterable[Key]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._chains = chains
+        self._expected = expected
+        self._clock = clock
+        self._patience_s = HELD_S
+        self._owners: dict[Identity, Key] = {}
+        self._claimed: dict[Key, frozenset[Identity]] = {}
+        self._lent: dict[Key, dict[Key, tuple[ChainFile, ...]]] = {}
+        # Files whose owner is undecided, or was until the wait was over, by the source that their
+        # name belongs to.
+        self._held: dict[Key, dict[Identity, _Held]] = {}
+        # Replaced as a whole at each change: threads that read chains read it as well.
+        self._undecided: dict[Key, float] = {}
+
+    def end(self) -> None:
+        """Note that nothing more is written or copied: nothing is held."""
+        self._patience_s = 0.0
+
+    def claim(self, key: Key, identities: Iterable[Identity]) -> None:
+        """Note the files that the source *key* knows now."""
+        known = frozenset(identities)
+        for identity in self._claimed.get(key, frozenset()) - known:
+            if self._owners.get(identity) == key:
+                del self._owners[identity]
+        for identity in known:
+            self._owners[identity] = key
+        self._claimed[key] = known
+
+    def keep_only(self, keys: Container[Key]) -> None:
+        """Forget the files of sources that are not among *keys*."""
+        for key in [key for key in self._claimed if key not in keys]:
+            self.claim(key, ())
+            del self._claimed[key]
+
+    def sort(self, key: Key, listing: Listing) -> Sorted:
+        """Return which files of *listing*, of the source *key*, are its own."""
+        lent: dict[Key, tuple[ChainFile, ...]] = {}
+        kept: list[ChainFile] = []
+        held: dict[Identity, _Held] = {}
+        now_s = self._clock()
+        for file in listing.files:
+            owner = self._owner_of(file, key)
+            if isinstance(owner, Undecided):
+                before = self._held.get(key, {}).get(file.identity)
+                hold = held[file.identity] = _hold_on(file, owner, before, now_s, self._patience_s)
+                if not hold.is_over:
+                    continue
+                owner = key
+            if owner == key:
+                kept.append(file)
+            else:
+                lent[owner] = (*lent.get(owner, ()), replace(file, is_live=False))
+        self._hold(key, held)
+        former = self._lent.pop(key, {})
+        if lent:
+            self._lent[key] = lent
+        changed = {
+            owner for owner in former.keys() | lent.keys() if former.get(owner) != lent.get(owner)
+        }
+        is_held = not all(hold.is_over for hold in held.values())
+        return Sorted(replace(listing, files=tuple(kept)), changed, is_held)
+
+    def undecided_since_s(self, key: Key) -> float:
+        """Return the time since which there is a file that may belong to the source *key*, and is
+        not decided on; infinity if there is none.
+        """
+        return self._undecided.get(key, math.inf)
+
+    def _hold(self, key: Key, held: dict[Identity, _Held]) -> None:
+        if held:
+            self._held[key] = held
+        elif self._held.pop(key, None) is None:
+            return
+        undecided: dict[Key, float] = {}
+        for hold in (hold for holds in self._held.values() for hold in holds.values()):
+            for owner in hold.owners if not hold.is_over else ():
+                undecided[owner] = min(hold.since_s, undecided.get(owner, math.inf))
+        self._undecided = undecided
+
+    def of(self, key: Key) -> tuple[ChainFile, ...]:
+        """Return the files of *key* whose names belong to other sources."""
+        return tuple(file for lent in self._lent.values() for file in lent.get(key, ()))
+
+    def _owner_of(self, file: ChainFile, key: Key) -> Key | Undecided:
+        """Return which source owns *file*, whose name belongs to the source *key*."""
+        known = self._owners.get(file.identity)
+        if known is not None or file.is_aside:
+            return known or key
+        chains = self._chains()
+        if key in chains and file.is_live:
+            return key  # the next live file, whatever it holds
+        likely = [(other, chain) for other, chain in chains.items() if _may_be_of(file, key, other)]
+        owner = _owner_by_content(file, likely) if likely else NO_OWNER
+        if owner != NO_OWNER:
+            return owner
+        # A source of the former process may recognise it, once its own files were listed.
+        expected = frozenset(o for o in self._expected() if _may_be_of(file, key, o))
+        return Undecided(expected) if expected else key
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A file may belong to one of *owners*. *is_copy*: it was read, and has some of their bytes."""
+
+    owners: frozenset[Key]
+    is_copy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A file that is held back, since it may belong to one of *owners*. If it is a copy, it was
+    seen to grow last at *grown_s*, to *size*.
+    """
+
+    owners: frozenset[Key]
+    since_s: float
+    size: int
+    grown_s: float
+    is_over: bool  # for good: from then on it is a log of its own
+
+
+def _hold_on(
+    file: ChainFile, found: Undecided, before: _Held | None, now_s: float, patience_s: float
+) -> _Held:
+    """Return how *file* is held from now on, given how it was held *before*, if it was."""
+    # The length is asked for: not each write to a file makes a new listing.
+    size, _ = look_now(file) or (file.size, 0)
+    since_s, grown_s, is_over = now_s, now_s, False
+    if before is not None:
+        # A file that cannot be read is not held longer because it grows: its own source should soon
+        # report that it is unreadable.
+        has_grown = found.is_copy and size != before.size
+        since_s, is_over = before.since_s, before.is_over
+        grown_s = now_s if has_grown else before.grown_s
+    is_over = is_over or now_s - grown_s >= patience_s or now_s - since_s >= HELD_GROWING_S
+    return _Held(owners=found.owners, since_s=since_s, size=size, grown_s=grown_s, is_over=is_over)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """A *listing* without the files that other sources own; the sources whose files changed by it;
+    and whether files are held because their owner is undecided.
+    """
+
+    listing: Listing
+    changed: set[Key]
+    is_held: bool
+
+
+NO_OWNER = Key("", "")
+
+
+def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key | Undecided:
+    owners = frozenset(key for key, _ in likely)
+    try:
+        content = open_reader(file, follow_link=False)
+    except NOT_READ:
+        return Undecided(owners)
+    try:
+        resemblances = [(key, chain.resemblance(content)) for key, chain in likely]
+    except OSError:
+        return Undecided(owners)
+    finally:
+        content.close()
+    for key, found in resemblances:
+        if found is Resemblance.CONTINUES:
+            return key
+    if any(found is Resemblance.COPIES for _, found in resemblances):
+        return Undecided(owners, is_copy=True)
+    return NO_OWNER
+
+
+def _may_be_of(file: ChainFile, key: Key, other: Key) -> bool:
+    """Return whether a rotator may have made the name of *file*, which belongs to the source *key*,
+    from the name of the source *other*.
+    """
+    if other == key or other.host != key.host:
+        return False
+    stem = Path(other.source).name.split(".", 1)[0]
+    return bool(stem) and file.path.name.startswith(stem)

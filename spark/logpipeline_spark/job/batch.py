@@ -1,0 +1,276 @@
+"""One batch of a table: read the state of the streams, run tasks that write new lines, decide which
+resent messages are new, commit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from logpipeline.failpoints import reach
+from logpipeline.streamstate import StreamState as ServerState
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.job.stream_state import Learned, StreamState, learn
+from logpipeline_spark.job.task import Done, Part, Task, Work, bundled
+from logpipeline_spark.lines.messages import joined
+from logpipeline_spark.source import planning
+from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import EARLIEST, Place, Position
+from logpipeline_spark.source.ranges import RangeTask
+from logpipeline_spark.table.files import FileEntry, Range
+from logpipeline_spark.table.writer import TableWriter
+
+log = logging.getLogger(__name__)
+
+# Losses that are remembered, so that each is logged once.
+REPORTED_MAX = 1000
+
+# Runs tasks and returns their results, in any order.
+RunTasks = Callable[[Work, Sequence[Task]], list[Done]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The result of a batch: *rows* that are new in the table, bytes that came *twice* without a
+    mark, and bytes that are *missing* now; *lost* messages were deleted before they were read. It
+    *has more* if the size limit of a batch cut it.
+    """
+
+    rows: int
+    has_more: bool
+    twice_bytes: int = 0
+    missing_bytes: int = 0
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class Batches:
+    """The batches of one table, one after the other; *run* runs tasks. Streams that the table does
+    not have yet are read from *begin* on.
+
+    Messages that were deleted before they were read are logged, counted and recorded in the table,
+    and reading goes on. With *stops_on_loss* the job ends instead, until a user decides.
+    """
+
+    client: Client
+    table: TableWriter
+    work: Work
+    run: RunTasks
+    bytes_max: int
+    tasks_min: Callable[[], int]
+    streams: tuple[str, ...]
+    begin: Place = EARLIEST
+    stops_on_loss: bool = False
+    states: dict[str, StreamState] = field(default_factory=dict)
+    _reported: set[tuple[str, Range]] = field(default_factory=set)
+    _counter: itertools.count[int] = field(default_factory=itertools.count)
+
+    def load(self) -> None:
+        """Continue from the committed state.
+
+        Raises:
+            Refused: the committed state cannot be read, or it has streams that the pipeline
+                lacks now.
+        """
+        heads, rows = self.table.state.heads, self.table.rows
+        if former := sorted(heads.keys() - set(self.streams)):
+            raise Refused(
+                f"the table {self.work.storage.url} was made from the streams "
+                f"{', '.join(sorted(heads))}, and the pipeline lacks {', '.join(former)} now: give "
+                "it its partitions back, or choose another path for the table"
+            )
+        self.states = {
+            name: StreamState.of(
+                heads.get(name),
+                rows.get(name, {}),
+                where=f"the table {self.work.storage.url} of stream {name}",
+            )
+            for name in self.streams
+        }
+
+    def next(self) -> Committed | None:
+        """Commit what waits, up to the size limit of a batch; return None if nothing waits.
+
+        Raises:
+            Refused: the server, the storage or another writer prevents it.
+        """
+        client, options = self.client, self.work.options
+        begun = datetime.now(UTC)
+        seen = planning.states(client, options)
+        is_new = self._begin(seen)
+        known = {name: self._position(name, state) for name, state in seen.items()}
+        begins = planning.begins(client, options, known, seen)
+        skipped = {
+            name: Range(begin.incarnation, known[name].sequence + 1, begin.sequence)
+            for name, begin in begins.items()
+            if _is_behind_loss(name, known[name], begin)
+        }
+        lasts = {name: state.last for name, state in seen.items()}
+        ends = planning.ends(client, begins, seen, lasts, self.bytes_max)
+        batch = {name: end for name, end in ends.items() if end.sequence > begins[name].sequence}
+        self._report_loss(skipped.items())
+        if not batch:
+            if is_new:
+                self._keep({}, [], {}, begun=begun)
+            return None
+        reach("table.planned")
+        tasks_min = self.tasks_min()
+        parts = planning.tasks(options, batch, tasks_min)
+        done = self.run(self.work, bundled(parts, tasks_min))
+        reach("table.written")
+        # The loss of a stream without new messages is committed with its next messages.
+        skipped = {name: gone for name, gone in skipped.items() if name in batch}
+        committed = self._commit(batch, skipped, done, begun)
+        has_more = any(end.sequence < lasts[name] for name, end in batch.items())
+        return replace(committed, has_more=has_more)
+
+    def _begin(self, seen: planning.States) -> bool:
+        """Record the requested start as the position of new streams, so that a later start of the
+        job does not choose another one; return whether there are new streams.
+        """
+        if self.begin == EARLIEST:
+            return False
+        new = {name: state for name, state in seen.items() if self.states[name].position is None}
+        places = planning.start(self.client, self.work.options, self.begin, new)
+        for name, place in places.items():
+            self.states[name].position = place
+        return bool(places)
+
+    def _position(self, name: str, state: ServerState) -> Position:
+        """Return the position of a stream; for a new one, the position before its first message."""
+        position = self.states[name].position
+        if position is None:
+            options = self.work.options
+            position = planning.start(self.client, options, EARLIEST, {name: state})[name]
+        return position
+
+    def _commit(
+        self,
+        batch: Mapping[str, Position],
+        skipped: Mapping[str, Range],
+        done: Sequence[Done],
+        begun: datetime,
+    ) -> Committed:
+        parts = [part for each in done for part in each.parts]
+        lost = {name: _lost(end, name, parts) for name, end in batch.items()}
+        losses = [(name, gone) for name, found in lost.items() for gone in found]
+        self._report_loss(losses)
+        learned = {name: self._learn(name, parts) for name in batch}
+        resent = self.run(self.work, _resent(batch, learned, self.tasks_min()))
+        for name, end in batch.items():
+            self.states[name].position = end
+        self._keep(
+            {
+                name: Range(end.incarnation, end.after + 1, end.sequence)
+                for name, end in batch.items()
+            },
+            [entry for each in (*done, *resent) for entry in each.files],
+            learned,
+            begun=begun,
+            skipped=skipped,
+            lost={name: found for name, found in lost.items() if found},
+        )
+        return Committed(
+            rows=sum(part.rows for each in (*done, *resent) for part in each.parts),
+            has_more=False,
+            twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
+            missing_bytes=sum(each.missing_bytes for each in learned.values()),
+            lost=_count([*skipped.items(), *losses]),
+        )
+
+    def _keep(
+        self,
+        ranges: Mapping[str, Range],
+        files: Sequence[FileEntry],
+        learned: Mapping[str, Learned],
+        *,
+        begun: datetime,
+        skipped: Iterable[str] = (),
+        lost: Mapping[str, Sequence[Range]] | None = None,
+    ) -> None:
+        kept = {
+            name: state.kept(learned[name].changed if name in learned else ())
+            for name, state in self.states.items()
+        }
+        name = f"{self.table.writer}-{next(self._counter)}"
+        self.table.commit_batch(
+            name, ranges, files, kept, skipped=frozenset(skipped), lost=lost or {}, begun=begun
+        )
+
+    def _report_loss(self, lost: Iterable[tuple[str, Range]]) -> None:
+        """Log messages that are lost for good.
+
+        Raises:
+            Refused: the user wants to decide about each loss.
+        """
+        for name, gone in lost:
+            if self.stops_on_loss:
+                raise Refused(
+                    f"the messages {gone.first} to {gone.last} of stream {name} were deleted "
+                    "before they were read (retention, or a purge): run this without "
+                    "--stop-on-loss to continue after them; `logpipeline table verify` lists them "
+                    "then"
+                )
+            if (name, gone) in self._reported:
+                continue
+            self._reported = (
+                {*self._reported, (name, gone)}
+                if len(self._reported) < REPORTED_MAX
+                else {(name, gone)}
+            )
+            log.error(
+                "messages were deleted before they were read",
+                extra={"stream": name, "first": gone.first, "last": gone.last},
+            )
+
+    def _learn(self, name: str, parts: Sequence[Part]) -> Learned:
+        ours = sorted((each for each in parts if each.stream == name), key=lambda each: each.first)
+        return learn(self.states[name].known, joined([each.seen for each in ours]))
+
+
+def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
+    """Log what happened to a stream since it was read; return whether messages are lost."""
+    if known == begin:
+        return False
+    if known.incarnation == begin.incarnation:
+        return True
+    # Shippers send again what the server lost.
+    log.warning(
+        "the stream was created again"
+        if known.created != begin.created
+        else "the stream was rolled back",
+        extra={"stream": name, "read": known.sequence, "goes_on_behind": begin.sequence},
+    )
+    return False
+
+
+def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
+    """Return the messages of a stream that were deleted before tasks read them."""
+    gone: list[Range] = []
+    for first, last in sorted(pair for each in parts if each.stream == name for pair in each.lost):
+        if gone and gone[-1].last + 1 == first:
+            first = gone.pop().first
+        gone.append(Range(end.incarnation, first, last))
+    return tuple(gone)
+
+
+def _count(lost: Iterable[tuple[str, Range]]) -> int:
+    return sum(gone.last - gone.first + 1 for _, gone in lost)
+
+
+def _resent(
+    batch: Mapping[str, Position], learned: Mapping[str, Learned], tasks_min: int
+) -> list[Task]:
+    """Return tasks that read the marked messages that hold new bytes."""
+    wanted = {name: found.wanted for name, found in learned.items() if found.wanted}
+    parts = [
+        RangeTask(stream=name, end=batch[name], first=each[0].sequence, last=each[-1].sequence)
+        for name, each in wanted.items()
+    ]
+    return [
+        replace(task, wanted={part.stream: wanted[part.stream] for part in task.parts})
+        for task in bundled(parts, tasks_min)
+    ]

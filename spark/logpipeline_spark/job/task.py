@@ -1,0 +1,226 @@
+"""A task of Spark: it reads ranges of streams, writes their lines and counts, and reports what it
+read.
+
+It runs in an executor's Python process, receives everything it needs, and can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+import pyarrow as pa
+
+from logpipeline.failpoints import reach
+from logpipeline_spark.job.stream_state import Wanted
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.messages import Opened, Seen, groups, joined, seen_of
+from logpipeline_spark.lines.schema import NONE, Columns
+from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.options import SourceOptions
+from logpipeline_spark.source.planning import TASK_BYTES_MAX
+from logpipeline_spark.source.ranges import RangeTask, read_range
+from logpipeline_spark.table.counts import COUNTED, added, by_minute, by_source, countable, counted
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry, FileName
+from logpipeline_spark.table.parquet import write_range, write_ranges
+from logpipeline_spark.table.storage import Storage
+
+RESENT = "resent"
+# Lines wait until there are so many to count: some megabytes, without their text.
+WAITING_ROWS_MAX = 64 * 1024
+# Partial counts of a task are added up when there are so many of them.
+PARTS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The input that all tasks of a batch share; *writer* is the number of the table's writer."""
+
+    options: SourceOptions
+    storage: Storage
+    writer: int
+    has_rollups: bool
+    columns: Columns = NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """*parts* of streams, which are read one after the other; with *wanted*, only those marked
+    messages of them, by stream.
+    """
+
+    parts: tuple[RangeTask, ...]
+    wanted: Mapping[str, tuple[Wanted, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The result for a part that begins at *first*: the *rows* that were written, the bytes that
+    were *seen*, and the *lost* sequences, as pairs of first and last, that were deleted before they
+    were read.
+    """
+
+    stream: str
+    first: int
+    rows: int
+    seen: Seen
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The files that a task wrote, and the results for its parts."""
+
+    files: tuple[FileEntry, ...]
+    parts: tuple[Part, ...]
+
+
+def run(work: Work, task: Task, attempt: int = 0) -> Done:
+    """Run *task*; *attempt* is 0 for the first time, and counts repetitions.
+
+    Raises:
+        Refused: the server or the storage refuses a request.
+    """
+    name = _name(work, task, attempt)
+    counts = _Counts()
+    with Client(work.options) as client:
+        readers = [_Reader(work, task, part, client, counts) for part in task.parts]
+        files = write_ranges(work.storage, (reader.tables() for reader in readers), name)
+    reach("table.lines-written")
+    if work.has_rollups:
+        found = counts.all()
+        for area, of_area in ((ROLLUP_MINUTE, by_minute(found)), (ROLLUP_SOURCE, by_source(found))):
+            files += write_range(work.storage, [of_area], name, area=area)
+    reach("table.task-done")
+    return Done(files=tuple(files), parts=tuple(reader.part_done() for reader in readers))
+
+
+def bundled(parts: Sequence[RangeTask], tasks_min: int) -> list[Task]:
+    """Return tasks of about the same number of bytes that read *parts* in their order. There are no
+    more tasks than *tasks_min* and the size limit of a task need: to start a task costs more than
+    to read a small part.
+    """
+    sizes = [(part.last - part.first + 1) * part.end.message_bytes for part in parts]
+    share = sum(sizes) / max(tasks_min, ceil(sum(sizes) / TASK_BYTES_MAX), 1)
+    tasks: list[list[RangeTask]] = []
+    before, number = 0, -1
+    for part, size in zip(parts, sizes, strict=True):
+        # By its middle: a part that crosses a border goes to the task that has most of it.
+        found = int((before + size / 2) / share) if share else 0
+        if found != number:
+            tasks.append([])
+        tasks[-1].append(part)
+        before, number = before + size, found
+    return [Task(parts=tuple(each)) for each in tasks]
+
+
+def _name(work: Work, task: Task, attempt: int) -> FileName:
+    first, *others = task.parts
+    return FileName(
+        first.stream,
+        first.end.incarnation,
+        first.first,
+        first.last,
+        writer=work.writer,
+        kind="" if task.wanted is None else RESENT,
+        more=len(others),
+        attempt=attempt,
+    )
+
+
+@dataclass(slots=True)
+class _Counts:
+    """The counts of all parts of a task. Lines wait until there are many, since to count a few
+    lines costs as much as to count thousands.
+    """
+
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _rows: int = 0
+    _parts: list[pa.Table] = field(default_factory=list)
+
+    def add(self, lines: pa.Table) -> None:
+        # The text, which is most of a line, does not wait.
+        self._waiting.append(countable(lines))
+        self._rows += lines.num_rows
+        if self._rows >= WAITING_ROWS_MAX:
+            self._count()
+
+    def all(self) -> pa.Table:
+        """Return the counts of all lines in the form of `counted`; several rows may have the same
+        group.
+        """
+        self._count()
+        return pa.concat_tables([COUNTED.empty_table(), *self._parts])
+
+    def _count(self) -> None:
+        if not self._rows:
+            return
+        # Each table has its own dictionaries, and Arrow groups by a common one only.
+        lines = pa.concat_tables(self._waiting).unify_dictionaries()
+        self._waiting, self._rows = [], 0
+        self._parts.append(counted(lines))
+        if len(self._parts) >= PARTS_MAX:
+            self._parts = [added(self._parts, COUNTED)]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The lines of one part of a task."""
+
+    work: Work
+    task: Task
+    part: RangeTask
+    client: Client
+    counts: _Counts
+    rows: int = 0
+    seen: list[Seen] = field(default_factory=list)
+    lost: list[tuple[int, int]] = field(default_factory=list)
+
+    def tables(self) -> Iterator[pa.Table]:
+        options, part = self.work.options, self.part
+        origin, wanted = part.origin(options), self._wanted()
+        for messages in read_range(self.client, options, part, lost=self.lost):
+            for group in groups(messages, origin):
+                chosen = self._chosen(group, wanted)
+                for table in tables_of(chosen, origin, self.work.columns) if chosen else ():
+                    fitting = table if wanted is None else _cut(table, wanted)
+                    self.rows += fitting.num_rows
+                    if self.work.has_rollups:
+                        self.counts.add(fitting)
+                    yield fitting
+
+    def part_done(self) -> Part:
+        """Return the result, once everything is read."""
+        return Part(
+            stream=self.part.stream,
+            first=self.part.first,
+            rows=self.rows,
+            seen=joined(self.seen),
+            lost=tuple(self.lost),
+        )
+
+    def _wanted(self) -> tuple[Wanted, ...] | None:
+        return None if self.task.wanted is None else self.task.wanted[self.part.stream]
+
+    def _chosen(self, group: Sequence[Opened], wanted: Sequence[Wanted] | None) -> list[Opened]:
+        if wanted is not None:
+            sequences = {each.sequence for each in wanted}
+            return [opened for opened in group if opened.message.sequence in sequences]
+        self.seen.append(seen_of(group))
+        # A task does not know whether marked messages are new.
+        return [opened for opened in group if not opened.is_marked]
+
+
+def _cut(table: pa.Table, wanted: Sequence[Wanted]) -> pa.Table:
+    """Return the lines of *table* that begin in the wanted ranges of their messages."""
+    ranges = {each.sequence: each.ranges for each in wanted}
+    sequences = table["seq"].to_numpy()
+    offsets = table["offset"].to_numpy()
+    kept = np.zeros(table.num_rows, np.bool_)
+    for sequence in np.unique(sequences):
+        ours = sequences == sequence
+        for part in ranges[int(sequence)]:
+            kept |= ours & (offsets >= part.start) & (offsets < part.end)
+    return table.filter(pa.array(kept))

@@ -1,1 +1,0 @@
-"""Counts of lines, kept beside the table so that a look at a month needs no look at its lines."""

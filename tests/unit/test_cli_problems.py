@@ -1,0 +1,222 @@
+"""`logpipeline status --check` says whether lines were lost and every part works, for scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logpipeline_cli.problems import UNCONFIRMED_S_MAX, conflicts, id_of, lost, problems, untold
+from logpipeline_cli.tables.status import standing
+
+LOSS = {
+    "host": "node-a",
+    "source": "/var/log/app.log",
+    "generation": "0" * 16,
+    "start": 10,
+    "end": 2058,
+    "cause": "expired",
+    "time_ns": 5,
+}
+
+
+ROOM = {"messages": 0, "messagesMax": 10, "bytes": 0, "bytesMax": 4096, "givenUpFull": []}
+TABLE = {
+    "name": "team/prod", "commit": 3, "rows": 7, "path": "/t", "problem": "", "missed_messages": 0,
+    "streams": [],
+}  # fmt: skip
+ROW = {
+    "stream": "LP_0", "lag": {"messages": 9, "bytes": 2048, "age_s": 0.0}, "fill": 0.66,
+    "holds_back": False, "missed": [], "passed": True,
+}  # fmt: skip
+UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False}
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    """A pipeline in which all is well."""
+    fine: dict[str, Any] = {
+        "partitions": [{"partition": 0, "is_there": True, "owner": "c-0", "released": False}],
+        "collectors": [{"member": "c-0", "partitions": [{"partition": 0, "problem": None}]}],
+        "shippers": [{"name": "s-0", "live": None, "ready": None, "unconfirmed_s": 1.0}],
+        "conflicts": [],
+        "lost": [],
+        "missing": [],
+        "deadLetterRoom": ROOM,
+        "tables": [{**TABLE, "streams": [ROW]}],
+        "trimming": {"above": 50, "skipTablesAbove": 80},
+    }
+    return fine | changes
+
+
+def gone(*, again_from: int) -> dict[str, Any]:
+    """A partition whose folder was gone."""
+    row = {"member": "c", "after": 4, "end": 9, "again_from": again_from}
+    return {"partition": 0, "problem": None, "gone_folders": [row]}
+
+
+def test_a_pipeline_that_works_has_no_problems() -> None:
+    """Nothing to say, and exit 0."""
+    assert list(problems(status())) == []
+
+
+def test_a_volume_that_is_read_again_whole_is_no_problem() -> None:
+    """It is told by the condition `Complete`, by a metric and in the log."""
+    changes = {"collectors": [{"member": "c", "partitions": [gone(again_from=5)]}]}
+    assert list(problems(status() | changes)) == []
+
+
+def of_table(**row: Any) -> dict[str, Any]:
+    """A table with one stream that is so."""
+    return {"tables": [{**TABLE, "streams": [{**ROW, **row}]}]}
+
+
+def test_a_table_that_holds_trimming_back_is_told_with_its_size_and_its_end() -> None:
+    """By how much, what comes of it, and what to do: before anything of it is deleted."""
+    held = status(**of_table(holds_back=True))
+    waiting = held | {"trimming": {"above": 50, "skipTablesAbove": 100}}
+
+    assert list(problems(held)) == [
+        "table team/prod holds trimming back: LP_0 is 66 % full, and 2.0 KiB of it are not in the "
+        "table yet; above 80 % they are deleted unread. Start its job, enlarge the streams "
+        "(spec.stream.maxBytes), or keep no table (spec.table.enabled: false)"
+    ]
+    assert "shippers wait at 100 %" in "".join(problems(waiting))
+
+
+def test_every_table_has_its_line_in_the_status() -> None:
+    """How far it is, also one that has not begun."""
+    fine, not_begun = status(), {**TABLE, "commit": -1, "missed_messages": 12}
+
+    assert standing(fine) == [
+        "table team/prod: commit 3, 7 lines; 9 messages, 2.0 KiB are not in it yet"
+    ]
+    assert standing(status(tables=[not_begun])) == [
+        "table team/prod: not begun: its job has not reported progress; see the job's log; "
+        "0 messages, 0 B are not in it yet; missed 12 messages"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"partitions": [{"partition": 3, "is_there": False}]}, "partition 3 has no stream"),
+        (
+            {"partitions": [{"partition": 3, "is_there": True, "owner": None, "released": False}]},
+            "no collector owns partition 3",
+        ),
+        (
+            {"collectors": [{"member": "c", "partitions": [{"partition": 0, "problem": "full"}]}]},
+            "c: partition 0: full",
+        ),
+        (
+            {"collectors": [{"member": "c", "partitions": [gone(again_from=0)]}]},
+            "c: partition 0: the volume with messages 5 to 9 is gone, and they are not read again",
+        ),
+        (
+            {"collectors": [{"member": "c", "partitions": [gone(again_from=8)]}]},
+            "is gone; the stream no longer holds those up to 7, and the others are read again",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
+                        "partitions": [{"partition": 0, "problem": None, "damaged_bytes": 2048}],
+                    }
+                ]
+            },
+            "c: partition 0: 2.0 KiB of its files were removed or damaged after they were written",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
+                        "dead_letters_not_kept": [{"host": "h", "messages": 3, "bytes": 2048}],
+                    }
+                ]
+            },
+            "c: 3 messages of h (2.0 KiB) could be neither archived nor kept",
+        ),
+        ({"shippers": [{"name": "s", "ready": "not connected"}]}, "s: not connected"),
+        ({"shippers": [{"name": "s", "unseen_generations": 3}]}, "at least 3 files"),
+        ({"shippers": [{"name": "s", "quarantined": 2}]}, "2 messages were refused"),
+        ({"shippers": [{"name": "s", "refused_hosts": ["a b"]}]}, "the names of 1 hosts"),
+        (
+            {
+                "shippers": [
+                    {
+                        "name": "s",
+                        "unconfirmed_s": UNCONFIRMED_S_MAX + 1,
+                        "on_the_way_bytes": 2048,
+                    }
+                ]
+            },
+            "no collector has confirmed 2.0 KiB for 601 s",
+        ),
+        ({"deadLetterRoom": {**ROOM, "messages": 4}}, "4 dead letters"),
+        (
+            {"tables": [{**TABLE, "problem": "no Delta"}]},
+            "table team/prod: its job reports: no Delta",
+        ),
+        (
+            of_table(passed=False, holds_back=True, missed=[{"first": 4, "last": 9}]),
+            "table team/prod misses messages 4 to 9 of LP_0",
+        ),
+        (
+            {"deadLetterRoom": {**ROOM, "messagesMax": 10**6, "bytes": 3072}},
+            "75 % of the room for dead letters",
+        ),
+        ({"deadLetterRoom": {**ROOM, "bytes": 4000}}, "97 % of the room for dead letters"),
+        (
+            {"deadLetterRoom": {**ROOM, "givenUpFull": [{"stream": "APP_0", "consumer": "audit"}]}},
+            "consumer audit gives up more messages of APP_0 than are kept",
+        ),
+        ({"missing": [{"bytes": 5, "toldBy": "collector"}]}, "5 B did not arrive"),
+        (
+            {"lost": [UNSEEN, UNSEEN, {**UNSEEN, "acknowledged": True}]},
+            "4.0 KiB are lost (expired)",
+        ),
+        (
+            {"conflicts": [{"host": "h", "source": "/a", "shippers": ["s", "t"]}]},
+            "s and t both ship /a of h",
+        ),
+    ],
+)
+def test_each_thing_that_is_wrong_is_said(changes: dict[str, Any], text: str) -> None:
+    """In one sentence of its own."""
+    (said,) = problems(status(**changes))
+
+    assert text in said
+
+
+def test_losses_are_those_of_all_collectors_the_newest_first() -> None:
+    """Each with its size."""
+    older, newer = LOSS, {**LOSS, "host": "node-b", "time_ns": 9}
+    answers = [
+        {"group": "main", "partitions": [{"losses": [older]}, {}]},
+        {"group": "main", "partitions": [{"losses": [newer]}]},
+    ]
+
+    seen = {id_of(older)}
+    rows = lost(answers, seen)
+
+    assert [(row["host"], row["bytes"], row["acknowledged"]) for row in rows] == [
+        ("node-b", 2048, False),
+        ("node-a", 2048, True),
+    ]
+
+
+def test_a_source_that_two_shippers_read_is_named() -> None:
+    """Not one that only has the same path on another host."""
+    one = {"name": "s", "sources": [{"host": "h", "source": "/a"}, {"host": "h", "source": "/b"}]}
+    two = {"name": "t", "sources": [{"host": "h", "source": "/b"}, {"host": "i", "source": "/a"}]}
+
+    assert conflicts([one, two]) == [{"host": "h", "source": "/b", "shippers": ["s", "t"]}]
+
+
+def test_what_is_only_counted_is_told_as_a_sum() -> None:
+    """A collector lists so many."""
+    answers = [{"partitions": [{"lost_bytes": 5000, "losses": [LOSS]}, {"lost_bytes": 7}, {}]}]
+
+    assert untold(answers) == 5000 - 2048 + 7

@@ -1,0 +1,173 @@
+"""Names and files that nobody expected: each line finds a place inside the folder, and nothing of
+others is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline.records import Question
+from logpipeline_collector.files.committed import committed_files
+from logpipeline_collector.sink import SinkFailed
+from partition_files import PLACE, Writer, contents, opened
+
+# Hundreds of folders: on a disk that is synchronised for each commit they take their time.
+MEMORY = Path("/dev/shm")
+HOSTILE = ["..", ".", "/", "a", "a/b", "a/b/c", "//a", "a/../b", "/../../etc/x", "a\0b", "~", "é"]
+PATHS = st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=30) | st.text("./a", min_size=1)
+
+
+@given(st.lists(PATHS, min_size=1, max_size=6, unique=True))
+def test_every_path_has_a_file_of_its_own_below_the_folder(paths: list[str]) -> None:
+    """Also where one path is a folder of another one."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
+        _check_files(Path(name), paths)
+
+
+def _check_files(folder: Path, paths: list[str]) -> None:
+    writer = Writer(opened(folder))
+    for path in paths:
+        writer.start = 0
+        writer.take(f"line of {path!r}\n".encode(), source=path)
+    writer.commit()
+    files = list(committed_files(folder))
+
+    assert len(files) == len(paths)
+    for file in files:
+        assert file.path.resolve().is_relative_to((folder / "logs/h/_files").resolve())
+    texts = {f"line of {path!r}\n".encode() for path in paths}
+    assert {file.path.read_bytes() for file in files} == texts
+    writer.partition.close()
+
+
+def test_a_new_file_has_no_name_before_it_is_committed(tmp_path: Path) -> None:
+    """Others see finished files only, and a crash leaves none behind."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    assert list((tmp_path / "logs").iterdir()) == []
+    writer.commit()
+
+    assert contents(tmp_path) == b"one\n"
+    assert list((tmp_path / "state/main/p3.new").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "nothing"])
+def test_an_active_file_that_was_taken_away_is_named_and_replaced(
+    tmp_path: Path, kind: str
+) -> None:
+    """What stands in its place is left alone, and never followed; lines go on beside it."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"secret")
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.partition.close()
+    put(tmp_path / "logs" / PLACE, kind, outside)
+    again = Writer(opened(tmp_path), start=4, sequence=1)
+    again.take(b"two\n")
+    again.commit()
+
+    assert again.partition.damaged_bytes == 4
+    assert outside.read_bytes() == b"secret"
+    assert contents(tmp_path, PLACE + ("" if kind == "nothing" else "~1")) == b"two\n"
+
+
+def test_a_file_that_was_taken_away_while_it_was_closed_is_replaced(tmp_path: Path) -> None:
+    """Its descriptor was needed for another file; the commit before it is not undone by that."""
+    writer = Writer(opened(tmp_path, open_files_max=1))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.take(b"x\n", host="other")
+    (tmp_path / "logs" / PLACE).unlink()
+    writer.start = 4
+    writer.take(b"two\n")
+    writer.commit()
+
+    assert contents(tmp_path) == b"two\n"
+    assert writer.partition.damaged_bytes == 4
+
+
+def test_uncommitted_lines_in_a_file_that_was_taken_away_are_read_again(tmp_path: Path) -> None:
+    """The process ends: the stream still has them."""
+    writer = Writer(opened(tmp_path, open_files_max=1))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.take(b"two\n")
+    writer.take(b"x\n", host="other")
+    (tmp_path / "logs" / PLACE).unlink()
+    with pytest.raises(SinkFailed, match="removed by another program"):
+        writer.take(b"three\n")
+    writer.partition.close()
+    again = opened(tmp_path)
+
+    assert [known.offset for known in again.asked("h", Question())] == [4]
+
+
+def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path) -> None:
+    """An open file can still be written when it has no name any more; nobody could read it."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.commit()
+    (tmp_path / "logs" / PLACE).unlink()
+    writer.take(b"two\n")
+    with pytest.raises(SinkFailed, match="removed by another program"):
+        writer.commit()
+    writer.partition.close()
+    again = opened(tmp_path)
+
+    assert again.damaged_bytes == 4
+    assert [known.offset for known in again.asked("h", Question())] == [4]
+
+
+def test_a_file_shorter_than_committed_is_damage_and_goes_on(tmp_path: Path) -> None:
+    """A disk that lied costs what it lied about, and no more."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\ntwo\n")
+    writer.commit()
+    writer.partition.close()
+    os.truncate(tmp_path / "logs" / PLACE, 4)
+    again = Writer(opened(tmp_path), start=8, sequence=1)
+    again.take(b"three\n")
+    again.commit()
+
+    assert again.partition.damaged_bytes == 4
+    assert contents(tmp_path) == b"one\nthree\n"
+
+
+def test_what_was_taken_away_is_counted_once_and_for_ever(tmp_path: Path) -> None:
+    """Another process of the same folder tells it as well; a commit that is taken back does not
+    have it counted twice.
+    """
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.partition.close()
+    (tmp_path / "logs" / PLACE).unlink()
+    again = Writer(opened(tmp_path), start=4, sequence=1)
+    again.take(b"two\n")
+    again.commit()
+    again.partition.undo()
+    again.partition.close()
+
+    for _ in range(2):
+        partition = opened(tmp_path)
+        assert partition.damaged_bytes == 4
+        partition.close()
+
+
+def put(path: Path, kind: str, target: Path) -> None:
+    """Put something else in the place of the file *path*."""
+    path.unlink()
+    match kind:
+        case "link":
+            path.symlink_to(target)
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()

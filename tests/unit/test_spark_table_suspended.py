@@ -1,0 +1,150 @@
+"""A process that was suspended (a laptop that slept, a paused machine) and goes on removes nothing
+that others committed meanwhile, and deletes nothing that it committed itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableResponse
+
+from logpipeline_spark.formats import delta as delta_module
+from logpipeline_spark.formats import iceberg as iceberg_module
+from logpipeline_spark.formats.delta import DeltaLog
+from logpipeline_spark.formats.iceberg import IcebergLog
+from logpipeline_spark.formats.log import Change
+from logpipeline_spark.table.files import LINES
+from logpipeline_spark.table.storage import LocalStorage
+from logpipeline_spark.table.verify import verify
+from logpipeline_spark.table.writer import TableWriter
+from tables_erased import FORMATS, SLEPT_HOURS, Evening, age, in_order, mixed
+from tables_made import counted_batch, logs, opened, upkeep
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def test_a_delta_clean_up_that_slept_keeps_what_was_committed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at the log again, and not at the one of before its sleep."""
+    lake = FORMATS["delta"](tmp_path)
+    table = lake.filled()
+    sleeps = [True]
+
+    def shorten(self: DeltaLog, seen: Any, now: datetime) -> None:
+        if sleeps:
+            sleeps.clear()
+            lake.batch(table, 41, 60)
+            lake.age(hours=SLEPT_HOURS)
+            monkeypatch.setattr(delta_module, "datetime", datetime)
+
+    monkeypatch.setattr(DeltaLog, "_shorten", shorten)
+    monkeypatch.setattr(delta_module, "datetime", Evening)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+    assert not sleeps
+    assert lake.problems == ()
+    assert in_order(lake.read()) == in_order(mixed(1, 60))
+
+
+def test_an_iceberg_change_that_slept_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clean-up may have removed the lists of files that it wrote before it slept."""
+    lake = FORMATS["iceberg"](tmp_path)
+    lake.filled()
+    replace, sleeps = IcebergLog._replace, [True]
+
+    def sleep_after(self: IcebergLog, *change: Any) -> None:
+        replace(self, *change)
+        if sleeps:
+            sleeps.clear()
+            lake.age(hours=SLEPT_HOURS)
+            upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+            monkeypatch.setattr(iceberg_module, "datetime", datetime)
+
+    log = lake.new_logs()[LINES]
+    log.transaction()
+    first, *others = sorted(log.files(), key=lambda entry: entry.first_us)
+    monkeypatch.setattr(IcebergLog, "_replace", sleep_after)
+    monkeypatch.setattr(iceberg_module, "datetime", Evening)
+    log.commit(Change(operation="DELETE", removed=[first]))
+
+    assert not sleeps
+    assert lake.problems == ()
+    assert len(in_order(lake.read())) == sum(entry.rows for entry in others)
+
+
+def test_counts_of_a_batch_that_slept_during_a_clean_up_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines are committed, and its counts are committed when its writer goes on."""
+    storage = LocalStorage(tmp_path / "table")
+    table = opened(storage)
+    counted_batch(table, storage, 1, 20)
+    keep_up, sleeps = DeltaLog.keep_up, [True]
+
+    def sleep_after(self: DeltaLog, now: datetime) -> None:
+        keep_up(self, now)
+        if sleeps:
+            sleeps.clear()
+            with monkeypatch.context() as asleep:
+                asleep.setattr(TableWriter, "_count", lambda self, area: None)
+                counted_batch(table, storage, 21, 40)
+            age(storage, logs(storage), hours=SLEPT_HOURS)
+
+    monkeypatch.setattr(DeltaLog, "keep_up", sleep_after)
+    upkeep(storage).clean(datetime.now(UTC))
+    table._catch_up()
+
+    assert not sleeps
+    assert verify(storage, logs(storage)).problems == ()
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_an_erasure_whose_answer_was_lost_keeps_what_it_wrote(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that is done, and reported as refused (its request was sent twice), is done."""
+    lake = FORMATS[format](tmp_path)
+    lake.filled()
+    before = in_order(lake.read())
+    _lose_one_answer(format, monkeypatch)
+    proof = lake.erasure(host="web1").erase(datetime.now(UTC))
+
+    assert lake.problems == ()
+    assert in_order(lake.read()) == [row for row in before if row["host"] != "web1"]
+    assert proof.lines == len([row for row in before if row["host"] == "web1"])
+
+
+def _lose_one_answer(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = [True]
+    if format == "delta":
+        link: Callable[..., None] = os.link
+
+        def link_twice(source: Path, target: Path) -> None:
+            link(source, target)
+            if losses and "_delta_log" in str(target):
+                losses.clear()
+                # NFS: the request was done, its answer lost, and it was sent again.
+                raise FileExistsError(17, "File exists", str(target))
+
+        monkeypatch.setattr(os, "link", link_twice)
+        return
+    commit = SqlCatalog.commit_table
+
+    def commit_twice(catalog: SqlCatalog, *change: Any) -> CommitTableResponse:
+        answer = commit(catalog, *change)
+        if losses:
+            losses.clear()
+            raise CommitFailedException("409 Conflict")
+        return answer
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_twice)
