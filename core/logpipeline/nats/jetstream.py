@@ -18,6 +18,7 @@ STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
 CONSUMER_EXISTS = 10148
 MESSAGE_NOT_FOUND = 10037
+SEQUENCE_NOT_FOUND = 10043
 MESSAGE_NOT_DELETED = 10057
 WRONG_LAST_SEQUENCE = 10071
 WRONG_LAST_SEQUENCE_CONSTANT = 10164
@@ -175,7 +176,10 @@ class JetStream:
         try:
             await self.call(f"STREAM.MSG.DELETE.{stream}", body)
         except ApiError as error:
-            if error.err_code != MESSAGE_NOT_DELETED or await self.message(stream, sequence):
+            # Which of the two a server answers depends on its store and on the sequence.
+            if error.err_code not in (SEQUENCE_NOT_FOUND, MESSAGE_NOT_DELETED):
+                raise
+            if await self.message(stream, sequence):
                 raise
             return False
         return True
