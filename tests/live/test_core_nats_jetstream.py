@@ -76,6 +76,25 @@ async def test_what_is_refused_carries_the_servers_code(js: JetStream) -> None:
     assert caught.value.err_code == 10065
 
 
+@pytest.mark.parametrize("storage", ["file", "memory"])
+async def test_a_message_that_is_gone_is_deleted(js: JetStream, storage: str) -> None:
+    """A second deletion, as after a lost answer, is no error: of a message in the middle, of the
+    first one, and of one that never was. A server answers these in different ways.
+    """
+    await js.call(
+        "STREAM.CREATE.GONE",
+        {"name": "GONE", "subjects": ["gone.>"], "storage": storage, "allow_direct": True},
+    )
+    for _ in range(4):
+        await js.publish("gone.a", b"a line")
+
+    assert [await js.message_delete("GONE", sequence) for sequence in (2, 2, 1, 1, 9)] == [
+        *(True, False),
+        *(True, False),
+        False,
+    ]
+
+
 async def test_a_key_is_swapped_only_at_the_expected_revision(js: JetStream) -> None:
     """Of two owners one loses."""
     config = bucket_stream_config("state", replicas=1, storage="file", max_bytes=1 << 20)

@@ -176,6 +176,7 @@ class JetStream:
         try:
             await self.call(f"STREAM.MSG.DELETE.{stream}", body)
         except ApiError as error:
+            # Which of the two a server answers depends on its store and on the sequence.
             if error.err_code not in (SEQUENCE_NOT_FOUND, MESSAGE_NOT_DELETED):
                 raise
             if await self.message(stream, sequence):
