@@ -16,6 +16,9 @@ FROZEN_S = (1, 5, 15, 40)
 AWAY_S = (0.5, 5.0, 30.0)
 DROPS_S = (1.0, 10.0)
 DROP = 0.02
+# About the patience after which a partition is taken over.
+USURP_S = (8.0, 40.0)
+USURPED_S = 20.0
 TAIL_MAX = 15
 
 
@@ -84,6 +87,27 @@ async def move(world: World, fault: Fault) -> None:
     world.assign(ways[fault.count % len(ways)])
 
 
+async def usurp(world: World, fault: Fault) -> None:
+    """A collector stands still, others are given its partitions, and it wakes up as if it still had
+    them.
+    """
+    world.loop.freeze(fault.subject, fault.seconds)
+    world.assign([name for name in world.collectors if name != fault.subject])
+    await asyncio.sleep(fault.seconds + USURPED_S)
+    world.assign(world.collectors)
+
+
+async def crash(world: World, fault: Fault) -> None:
+    """All processes of one kind are killed at once, and started again."""
+    names = world.collectors if fault.subject in world.collectors else world.hosts
+    dead = [name for name in names if not world.loop.is_dead(name)]
+    for name in dead:
+        world.kill(name)
+    await asyncio.sleep(fault.seconds)
+    for name in dead:
+        world.start(name)
+
+
 async def tail(world: World, fault: Fault) -> None:
     """The server loses what it had not synced, of each stream a part."""
     world.has_lost_tails = True
@@ -95,7 +119,7 @@ async def tail(world: World, fault: Fault) -> None:
 
 
 KINDS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
-    each.__name__: each for each in (cut, freeze, kill, down, drop, part, move, tail)
+    each.__name__: each for each in (cut, freeze, kill, crash, down, drop, part, move, usurp, tail)
 }
 
 
@@ -114,7 +138,10 @@ def _made(random: Random, at_s: float, kind: str, world: World) -> Fault:
     match kind:
         case "freeze":
             return Fault(at_s, kind, subject, float(random.choice(FROZEN_S)))
-        case "kill" | "part":
+        case "usurp":
+            subject = random.choice(world.collectors)
+            return Fault(at_s, kind, subject, random.uniform(*USURP_S))
+        case "kill" | "part" | "crash":
             return Fault(at_s, kind, subject, random.choice(AWAY_S))
         case "down":
             return Fault(at_s, kind, seconds=random.uniform(*DOWN_S))

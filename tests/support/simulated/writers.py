@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 LINES_AT_ONCE = (1, 1, 2, 5, 20)
 FILL_BYTES_MAX = 120
 ROTATES = 0.01
+# Of its time a program is busy so much, and writes so much more often then.
+BUSY = 0.1
+BUSY_TIMES = 40.0
+BUSY_S = 60.0
 # A shipper that is away for as long as these take to fill misses lines.
 ROTATED_KEPT = 3
 
@@ -44,7 +48,14 @@ class Writer:
             self._write(self._random.choice(LINES_AT_ONCE))
             if self._random.random() < ROTATES:
                 self._rotate()
-            await asyncio.sleep(self._random.expovariate(1 / world.shape.pause_s))
+            await asyncio.sleep(self._random.expovariate(self._rate()))
+
+    def _rate(self) -> float:
+        """Return how often it writes now, in times a second."""
+        # The same for all programs of a world: a node is busy, and with it all that is on it.
+        busy = Random(f"{self._world.shape.seed} {self._world.loop.time() // BUSY_S}")
+        times = BUSY_TIMES if busy.random() < BUSY else 1.0
+        return times / self._world.shape.pause_s
 
     def _write(self, count: int) -> None:
         with self.path.open("ab") as file:
