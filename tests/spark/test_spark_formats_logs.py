@@ -128,7 +128,7 @@ def test_of_two_writers_the_log_takes_one(lake: Lake) -> None:
     former = opened(lake.storage, of=lake.new_logs())
     lake.batch(former, 1, 10)
     successor = opened(lake.storage, of=lake.new_logs())
-    with pytest.raises(Overtaken, match="only one pipeline may write there"):
+    with pytest.raises(Overtaken, match="a table has one writer"):
         lake.batch(former, 11, 30)
     lake.batch(successor, 11, 20)
 

@@ -330,7 +330,7 @@ class DeltaLog:
         if is_ours or is_first:
             raise Overtaken(
                 f"Another writer committed to {self._storage.url} meanwhile: "
-                "only one pipeline may write there."
+                "stop one of them: a table has one writer."
             )
 
     def _refuse_conflict(self, place: str, change: Change) -> None:

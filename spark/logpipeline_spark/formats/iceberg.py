@@ -324,7 +324,7 @@ class IcebergLog:
         if int(table.properties.get(TRANSACTION, 0)) != self._seen:
             raise Overtaken(
                 f"Another writer committed to {self._identifier} meanwhile: "
-                "only one pipeline may write there."
+                "stop one of them: a table has one writer."
             )
 
     def _replace(self, table: Table, transaction: Transaction, change: Change) -> None:
