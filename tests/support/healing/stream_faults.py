@@ -8,7 +8,7 @@ from healing.faults import Fault
 from healing.one_machine import COLLECTOR, SERVER, SHIPPER, Machine, remove
 from logpipeline.plan.observe import consumers_of
 
-AGAIN = "made again"
+REPAIRED = "repaired streams or consumers"
 # Of a partition that has no lines; its owner writes its record again with the next one.
 IDLE = "no collector owns partition"
 
@@ -60,7 +60,7 @@ async def _wrong_logins(machine: Machine) -> None:
 
 FAULTS = [
     *(
-        Fault(name=f"{what} deleted", begin=partial(_delete, kind=kind), says=AGAIN, leaves=IDLE)
+        Fault(name=f"{what} deleted", begin=partial(_delete, kind=kind), says=REPAIRED, leaves=IDLE)
         for what, kind in (
             ("log streams", "logs"),
             ("the bucket of states", "state"),
@@ -80,13 +80,15 @@ FAULTS = [
     ),
     Fault(name="log streams deleted and made anew by others", begin=_recreate),
     Fault(name="consumers of collectors deleted", begin=_delete_consumers),
-    Fault(name="log streams changed to take no further message", begin=_change, says=AGAIN),
+    Fault(name="log streams changed to take no further message", begin=_change, says=REPAIRED),
     Fault(
         name="the logins of all parts removed, all parts killed",
         begin=_remove_logins,
-        says="logins",
+        says="restored credential files",
     ),
     Fault(
-        name="the logins of all parts wrong, all parts killed", begin=_wrong_logins, says="logins"
+        name="the logins of all parts wrong, all parts killed",
+        begin=_wrong_logins,
+        says="restored credential files",
     ),
 ]
