@@ -301,7 +301,7 @@ def test_a_silent_writer_is_waited_for_and_loses_the_table(storage: LocalStorage
     assert successor.writer != sleeper.writer
     batch(successor, storage, "1", 11, 15)
 
-    with pytest.raises(Overtaken, match="meanwhile: only one pipeline"):
+    with pytest.raises(Overtaken, match="meanwhile: stop one of them"):
         sleeper.commit_batch("1", {STREAM: Range(LIFE, 11, 20)}, left, kept(sleeper))
 
     assert keys_of(storage) == keys(1, 15)
