@@ -30,8 +30,9 @@ from logpipeline.records import (
 )
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from logpipeline_collector.config import CollectorConfig, FilesConfig
+from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.service import run
+from partition_files import config_of
 from waiting import eventually
 
 PARTITIONS = 2
@@ -61,31 +62,12 @@ def config_for(
         dead_letter_stream="DEAD",
         group=GROUP,
         member=member,
-        files=files_config(folder),
+        files=config_of(folder, group=GROUP),
         commit_interval_s=0.02,
         takeover_after_s=1.0,
         snapshot_every_s=0.5,
     )
     return replace(config, **changes)
-
-
-def files_config(folder: Path) -> FilesConfig:
-    """Return files of raw lines that are never rotated."""
-    return FilesConfig(
-        folder=folder,
-        group=GROUP,
-        path="{host}/{namespace}/{pod}/{container}.log",
-        file_path="{host}/_files/{path}",
-        output="raw",
-        rotate_bytes=1 << 40,
-        rotate_age_s=1e9,
-        compression="none",
-        retention_age_s=1e9,
-        retention_bytes=None,
-        min_free_percent=0,
-        open_files_max=64,
-        cluster="",
-    )
 
 
 @dataclass
