@@ -29,7 +29,8 @@ run in a thread of their own, one at a time. `write`, `write_foreign`, `mark`, `
 `is_rotation_due` run in the caller's thread, also while one of the others runs. `undo`, `discard`
 and `close` run when nothing else does.
 
-The contract is tested by `tests/support/sink_contract.py`, which runs against any implementation.
+The contract is tested by `tests/support/components/sink_contract.py`, which runs against any
+implementation.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-import chart_monitoring
-from chart_rendering import ALL_ON, CHART, ROOT, helm, render
-from cluster_handle import Cluster
-from cluster_operator import DEFINITION, away, define
+from cluster import chart_monitoring
+from cluster.chart_rendering import ALL_ON, CHART, ROOT, helm, render
+from cluster.handle import Cluster
+from cluster.installed_operator import DEFINITION, away, define
 from waiting import eventually
 
 INSTALL_S_MAX = 120

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fault_shape import Shape
+from faults.losses import lost_bytes, reported_bytes
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline.subjects import ControlSubjects
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.verdict import Verdict
-from losses import lost_bytes, reported_bytes
-from pipeline_under_test import PipelineUnderTest
 from waiting import eventually
 
 SHIPPER = "shipper-0"

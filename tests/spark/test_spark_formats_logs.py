@@ -30,10 +30,10 @@ from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import verify
-from tables_made import BEGIN, LIFE, STREAM, Key, batch, kept, keys, lines, opened, upkeep
-from tables_s3 import S3Server
+from tables.made import BEGIN, LIFE, STREAM, Key, batch, kept, keys, lines, opened, upkeep
+from tables.s3 import S3Server
 
-pytest_plugins = ["spark_s3_fixtures"]
+pytest_plugins = ["tables.s3_fixtures"]
 
 IDENTIFIER = "logs.lines"
 NAMES = ["stream", "incarnation", "seq", "idx"]

@@ -27,7 +27,7 @@ from logpipeline_spark.table.state import Kept, WrongRange
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.writer import BEGIN_ATTEMPTS, PATIENCE_S, Held
-from tables_made import (
+from tables.made import (
     BEGIN,
     LIFE,
     STEP,
