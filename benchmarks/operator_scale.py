@@ -23,9 +23,9 @@ from typing import Any
 
 import pykube  # type: ignore[import-untyped]  # it has no types
 
-from cluster_bare import creation
-from cluster_fake_nodes import SELECTOR, TOLERATION, fake_nodes
-from cluster_handle import Cluster, record_of
+from api_server.fake_nodes import SELECTOR, TOLERATION, fake_nodes
+from cluster.bare import creation
+from cluster.handle import Cluster, record_of
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from components.managed_server import managed
 from logpipeline.embedded import LOOPBACK, EmbeddedServer
 from logpipeline.group.assignment import ensure_assigned
 from logpipeline.nats.bucket import Bucket
@@ -27,7 +28,6 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_cli.local.supervisor import free_port
 from logpipeline_operator.children import config, credentials, nats_tls
-from managed_server import managed
 from processes import stop
 from trial import Trial, measure, size_below
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-import fault_settings
 from alone import command_for
+from faults import settings
 from log_tails import tail_of
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 
 # Fixtures of tests on a real Kubernetes.
-pytest_plugins = ["cluster_fixtures"]
+pytest_plugins = ["cluster.fixtures"]
 
 SAID = "said"
 # Of a failed test so many logs, and the end of each.
@@ -62,7 +62,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_fault = _tier_of(metafunc.definition.path) == "faults"
     if is_fault and "seed" in metafunc.fixturenames:
         # The name says how to run the very test again.
-        metafunc.parametrize("seed", fault_settings.seeds(), ids=lambda seed: f"SEED={seed}")
+        metafunc.parametrize("seed", settings.seeds(), ids=lambda seed: f"SEED={seed}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

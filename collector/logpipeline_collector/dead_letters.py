@@ -72,8 +72,8 @@ LOOK_AGAIN_S = 5.0
 # change nothing, and a letter that is sent again leaves its room to the one that comes back.
 @dataclass(slots=True)
 class _Held:
-    """Bytes of the letters of one partition by holder: counted at *at_s*, when *deleted* messages
-    had left the stream, plus what was kept since.
+    """Bytes of one partition's letters by holder: the count of the time *at_s*, when *deleted*
+    messages had left the stream, plus the letters that were kept since then.
     """
 
     epoch: int

@@ -84,7 +84,7 @@ def succeed(
 
 def _succession(former: EpochRecord, successor: Successor, gone: GoneFolder | None) -> Succession:
     # Former owners are kept for each folder that may come back, and not for each epoch. They decide
-    # what of the folder's files counts, and a folder may stay away for any number of epochs.
+    # which of the folder's files count, and a folder may stay away for any number of epochs.
     known = former.succession
     since = known.since if known is not None else None
     ended = Former(former.owner, former.folder, former.epoch, since, successor.reached)

@@ -29,7 +29,8 @@ run in a thread of their own, one at a time. `write`, `write_foreign`, `mark`, `
 `is_rotation_due` run in the caller's thread, also while one of the others runs. `undo`, `discard`
 and `close` run when nothing else does.
 
-The contract is tested by `tests/support/sink_contract.py`, which runs against any implementation.
+The contract is tested by `tests/support/components/sink_contract.py`, which runs against any
+implementation.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ class Sink(Protocol[Mark]):
         """Return the last commit; None where nothing was ever committed."""
 
     def sources(self) -> dict[SourceName, SourceState]:
-        """Return what is known of each source as of the last commit."""
+        """Return the state of each source as of the last commit."""
 
     def source_rows(self) -> list[tuple[str, str]]:
         """Return `sources` in JSON: ``[host, source]`` and the encoded knowledge. There may be
@@ -241,7 +242,7 @@ class Storage(Protocol):
         """Return the partitions of which something is stored, in order."""
 
     def open(self, partition: int) -> Sink[Any]:
-        """Open the sink of *partition*, and take back what was not committed.
+        """Open the sink of *partition*, and undo the writes that were not committed.
 
         Raises:
             SinkBusy: another process has it open.

@@ -41,7 +41,6 @@ RETRY_OF = "Dead-Retry-Of"
 
 GAVE_UP = "max-deliver"
 TERMINATED = "terminated"
-REASONS = (GAVE_UP, TERMINATED)
 
 _TYPES = {
     "io.nats.jetstream.advisory.v1.max_deliver": GAVE_UP,

@@ -27,7 +27,6 @@ CONTENT = "what runs in its pods"
 TRAFFIC = "which pods it leads to"
 ROLLOUT = "when new pods come and count"
 RIGHTS = "who has its rights"
-ANY = "*"
 
 _POD: Meanings = {
     **{

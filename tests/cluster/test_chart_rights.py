@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart_rendering import ALL_ON, NAMESPACE, Rendered, chart_file, render
+from cluster.chart_rendering import ALL_ON, NAMESPACE, Rendered, chart_file, render
 
 Rule = tuple[str, str, str, str]
 OPERATOR = "logpipeline-operator"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart_rendering import ALL_ON, CHART, NAMESPACE, Refused, chart_file, helm, render
+from cluster.chart_rendering import ALL_ON, CHART, NAMESPACE, Refused, chart_file, helm, render
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from child_manifests import children, pod_templates, resource
-from cluster_handle import Cluster
-from cluster_operator import Operator, define
-from cluster_pipelines import Pipeline, create
-from cluster_plugin import Plugin, plugin_in
+from cluster.child_manifests import children, pod_templates, resource
+from cluster.handle import Cluster
+from cluster.installed_operator import Operator, define
+from cluster.pipelines import Pipeline, create
+from cluster.plugin import Plugin, plugin_in
 from logpipeline.partition import partition_of
 from logpipeline_cli.cluster.agent_pods import Claimed, manifest
 from waiting import eventually
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 LINES = 400
 ARRIVE_S_MAX = 60.0

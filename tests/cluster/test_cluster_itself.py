@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cluster_bare import creation, network, objects, places, state
-from cluster_bare.images import TARGETS
-from cluster_fixtures import KIND
-from cluster_handle import Cluster, CommandFailed
+from cluster.bare import creation, network, objects, places, state
+from cluster.bare.images import TARGETS
+from cluster.fixtures import KIND
+from cluster.handle import Cluster, CommandFailed
 from waiting import eventually
 
 # The first that asks for the project's images waits until they are built.

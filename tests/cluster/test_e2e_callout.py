@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_operator import Operator
-from cluster_pipelines import Pipeline, create, trusting
-from cluster_speech import says_plain
+from cluster.handle import Cluster
+from cluster.installed_operator import Operator
+from cluster.pipelines import Pipeline, create, trusting
+from cluster.speech import says_plain
+from components.managed_server import connected, refused
 from logpipeline.authority import inbox_prefix, user_of_host
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.spec import parse
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_cli.cluster.kubectl import Forward, Kubectl
 from logpipeline_operator.children import Manifest, credentials
-from managed_server import connected, refused
 from waiting import eventually
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 NATS_PORT = 4222
 TOKEN_S = 600

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_healing.site import SPEC, Site, printer, until
-from cluster_operator import Operator
-from cluster_speech import says_plain
-from cluster_workload import archived
+from cluster.handle import Cluster
+from cluster.healing.site import SPEC, Site, printer, until
+from cluster.installed_operator import Operator
+from cluster.speech import says_plain
+from cluster.workload import archived
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 TEAM = "example.net/team"
 BLUE = {"podNamespaceSelector": {"matchLabels": {TEAM: "blue"}}}

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from busy_hosts import BusyHosts, hosts_of
-from cluster_frozen import processes_of, stopped
-from cluster_handle import Cluster
-from cluster_operator import Operator
-from cluster_pipelines import Pipeline, create
-from cluster_workload import FOLDER, SEED, arrived, beside
+from cluster.busy_hosts import BusyHosts, hosts_of
+from cluster.frozen import processes_of, stopped
+from cluster.handle import Cluster
+from cluster.installed_operator import Operator
+from cluster.pipelines import Pipeline, create
+from cluster.workload import FOLDER, SEED, arrived, beside
 from logpipeline_demo.expected import Expected
 from waiting import eventually
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 HOSTS = 50
 PARTITIONS = 10

@@ -13,26 +13,26 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
-from chart_rendering import CHART
-from cluster_handle import Cluster
-from cluster_healing.campaign import Outcomes, campaign
-from cluster_healing.cluster_faults import FAULTS, Fault
-from cluster_healing.site import HEALED_WITHIN_S, Site, until
-from cluster_operator import INSTALL_S_MAX, Operator, values_of
-from cluster_pipelines import Pipeline
-from cluster_plugin import plugin_in
+from cluster.chart_rendering import CHART
+from cluster.handle import Cluster
+from cluster.healing.campaign import Outcomes, campaign
+from cluster.healing.cluster_faults import FAULTS, Fault
+from cluster.healing.site import HEALED_WITHIN_S, Site, until
+from cluster.installed_operator import INSTALL_S_MAX, Operator, values_of
+from cluster.pipelines import Pipeline
+from cluster.plugin import plugin_in
+from faults import settings
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 # What is said when all is well again.
 GOOD = {"Working", "StreamsAsWanted", "CollectorsReady", "ShippersReady"}
 LONG_AGO = "2026-01-01T00:00:00Z"
 OUT_OF_DATE = "the conditions are out of date"
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
-TRIED = [fault for fault in FAULTS if fault.is_telling or fault_settings.is_soak()]
+TRIED = [fault for fault in FAULTS if fault.is_telling or settings.is_soak()]
 # Each is a dozen processes.
-SITES_MAX = 4 if fault_settings.is_soak() else 2
+SITES_MAX = 4 if settings.is_soak() else 2
 
 
 def _id(fault: Fault) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_operator import Operator
-from cluster_pipelines import Pipeline, create, small
+from cluster.handle import Cluster
+from cluster.installed_operator import Operator
+from cluster.pipelines import Pipeline, create, small
 from waiting import eventually
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 POLICIES = ("Retain", "Delete")
 GONE_S_MAX = 150

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster_handle import Cluster
-from cluster_operator import Operator, sample
-from cluster_pipelines import Pipeline, create
-from cluster_workload import (
+from cluster.handle import Cluster
+from cluster.installed_operator import Operator, sample
+from cluster.pipelines import Pipeline, create
+from cluster.workload import (
     SEED,
     Printers,
     archived,
@@ -28,7 +28,7 @@ from logpipeline_demo.sources import LogSource
 from logpipeline_demo.writer import LogWriter
 from waiting import eventually
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 # kubelet looks at sizes each ten seconds, and rotates what has more than 10 MiB. Of the files that
 # it has set aside it compresses all but the newest.

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_operator import Operator
-from cluster_pipelines import Pipeline, create, small, trusting
-from cluster_pod_processes import Container, containers
-from cluster_rights import account, granted, used
-from cluster_workload import SEED, is_place
+from cluster.handle import Cluster
+from cluster.installed_operator import Operator
+from cluster.pipelines import Pipeline, create, small, trusting
+from cluster.pod_processes import Container, containers
+from cluster.rights import account, granted, used
+from cluster.workload import SEED, is_place
 from logpipeline.nats.options import NatsOptions
 from logpipeline_cli.demonstration.check import write_out
 from logpipeline_demo.expected import Expected
@@ -30,12 +30,12 @@ from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.verify import verify
-from spark_backlog import LINES_OF_BATCH, Backlog, digests_of
-from tables_made import logs
-from tables_s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, s3_server
+from tables.backlog import LINES_OF_BATCH, Backlog, digests_of
+from tables.made import logs
+from tables.s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, s3_server
 from waiting import eventually
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 # A JVM starts in some seconds on a machine that has nothing else to do.
 IN_TABLE_S = 150.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster_handle import Cluster
+from cluster.handle import Cluster
 
 PYTHON = ("operator", "shipper", "collector")
 READY_S_MAX = 90

@@ -8,13 +8,13 @@ import json
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_operator import RELEASE, Operator
-from cluster_pipelines import create, small
-from cluster_rights import Right, account, granted, used
+from cluster.handle import Cluster
+from cluster.installed_operator import RELEASE, Operator
+from cluster.pipelines import create, small
+from cluster.rights import Right, account, granted, used
 from waiting import eventually
 
-pytest_plugins = ["cluster_operator_fixture"]
+pytest_plugins = ["cluster.operator_fixture"]
 
 SEEN_WITHIN_S = 120.0
 BAD_IMAGE = "localhost/nobody-builds-this:1"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_mistakes import Mistake, are_told, pipeline, place_of
-from cluster_operator import define
-from cluster_walks import NOWHERE
+from api_server.mistakes import Mistake, are_told, pipeline, place_of
+from api_server.walks import NOWHERE
+from cluster.handle import Cluster
+from cluster.installed_operator import define
 
 MISTAKES: dict[str, Mistake] = {
     "class-missing": Mistake(

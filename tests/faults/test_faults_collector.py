@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from component import Component
-from fault_shape import Shape
-from pipeline_under_test import PipelineUnderTest
+from components.component import Component
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 
 COLLECTOR, OTHER = "collector-0", "collector-1"
 ENDS_WITHIN_S = 20.0

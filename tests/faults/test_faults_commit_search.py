@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commit_protocol import Bounds, search
+from components.commit_protocol import Bounds, search
 
 
 @pytest.mark.timeout(600)

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from consuming import Streams
-from fault_shape import Shape
+from components.consuming import Streams
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline.nats.jetstream import JetStream
 from logpipeline_collector.files.naming import Origin, Template
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
-from pipeline_under_test import PipelineUnderTest
 from waiting import eventually
 
 KILLS = 12

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from component import Component
-from fault_shape import Shape
-from pipeline_under_test import PipelineUnderTest
-from small_disk import small_disk
+from components.component import Component
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
+from faults.small_disk import small_disk
 from waiting import eventually
 
 COLLECTOR, SHIPPER = "collector-0", "shipper-0"

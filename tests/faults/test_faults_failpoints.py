@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from component import Component
-from fault_shape import Shape
+from components.component import Component
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline.failpoints import VARIABLE
 from logpipeline_demo.verdict import Verdict
-from pipeline_under_test import PipelineUnderTest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core/logpipeline", "shipper/logpipeline_shipper", "collector/logpipeline_collector")

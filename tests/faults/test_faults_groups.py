@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from component import Component
-from fault_shape import Shape
+from components.component import Component
+from faults.pipeline_state import PipelineState
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline.group.assignment import ensure_assigned
 from logpipeline.spec import load
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
-from pipeline_state import PipelineState
-from pipeline_under_test import PipelineUnderTest
 
 GROUP = "audit"
 MEMBERS = [f"{GROUP}-0", f"{GROUP}-1"]

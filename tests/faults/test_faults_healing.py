@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from healing import part_faults, server_faults, stream_faults
-from healing.faults import Fault
-from healing.one_machine import HEALED_WITHIN_S, LOUD, QUIET, Machine, Outcome, since
+from faults.healing import part_faults, server_faults, stream_faults
+from faults.healing.faults import Fault
+from faults.healing.one_machine import HEALED_WITHIN_S, LOUD, QUIET, Machine, Outcome, since
 from waiting import eventually
 
 FAULTS = [*server_faults.FAULTS, *stream_faults.FAULTS, *part_faults.FAULTS]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
-from fault_shape import Shape
-from nemesis import Nemesis
-from pipeline_under_test import PipelineUnderTest
+from faults import settings
+from faults.nemesis import Nemesis
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 
 # Two pipelines side by side, each with its share of the kills, keep two processors busy.
 SHARES = 2
-KILLS_PER_SHARE = -(-fault_settings.rounds() // SHARES)
+KILLS_PER_SHARE = -(-settings.rounds() // SHARES)
 SECONDS_PER_KILL_MAX = 15
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fault_shape import Shape
+from faults.losses import lost_bytes, reported_bytes
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline.subjects import ControlSubjects
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.verdict import Verdict
-from losses import lost_bytes, reported_bytes
-from pipeline_under_test import PipelineUnderTest
 from waiting import eventually
 
 SHIPPER = "shipper-0"
@@ -87,10 +87,9 @@ async def test_files_that_vanish_while_the_shipper_is_down_are_named(
         await pipeline.write(500, hurried=False)
         await pipeline.quiet()
         # What is gone is given up some listings later, which may be after all else was delivered.
-        await eventually(
+        named = await eventually(
             lambda: _named(pipeline), within_s=GIVEN_UP_WITHIN_S, what="a file is named"
         )
-        named = await _named(pipeline)
         verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses)
 
     assert verdict.lost > 0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fault_shape import Shape
-from pipeline_under_test import PipelineUnderTest
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 
 FORMER = ("collector-0", "collector-1")
 SUCCESSOR = "collector-2"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fault_settings import rounds
-from log_chain import Folder, joined
+from components.log_chain import Folder, joined
+from faults.settings import rounds
 
 ROTATIONS = 3
 LINES = 200

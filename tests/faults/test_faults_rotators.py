@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from faults.rotators import handlers, jvm, logrotate, piped, table
+from faults.rotators.cells import hurry, run
 from logpipeline.embedded import EmbeddedServer
-from rotators import handlers, jvm, logrotate, piped, table
-from rotators.cells import hurry, run
 
 MODES = {mode.name: mode for mode in (*logrotate.MODES, *handlers.MODES, *piped.MODES, *jvm.MODES)}
 ROWS = {row.name: row for row in table.rows()}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fault_shape import Shape
+from faults.nemesis import SERVER, Nemesis
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.proxy import Proxy
+from faults.shape import Shape
+from faults.small_disk import small_disk
 from logpipeline.embedded import ServerOptions
 from logpipeline_demo.lines import SourceKey
-from nemesis import SERVER, Nemesis
-from pipeline_under_test import PipelineUnderTest
-from proxy import Proxy
-from small_disk import small_disk
 from waiting import eventually
 
 SHIPPER = "shipper-0"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from component import Component
-from fault_shape import Shape
+from components.component import Component
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline_demo.verdict import Verdict
-from pipeline_under_test import PipelineUnderTest
 from waiting import eventually
 
 SHIPPER = "shipper-0"

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import zstandard
 
-import raw_nats
-from collecting import HOSTS, PARTITIONS, Source, collecting, config_for, pipeline
-from fault_shape import Shape
+from components import raw_nats
+from components.collecting import HOSTS, PARTITIONS, Source, collecting, config_for, pipeline
+from components.strange_messages import strange_messages
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BATCH_BYTES_MAX, MESSAGE_ID, Batch, encode_headers
-from pipeline_under_test import PipelineUnderTest
-from strange_messages import strange_messages
 from waiting import eventually
 
 STRANGER = "stranger"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fault_shape import Shape
+from faults.nemesis import Nemesis
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.proxy import Proxy
+from faults.shape import Shape
 from logpipeline.failpoints import VARIABLE
-from nemesis import Nemesis
-from pipeline_under_test import PipelineUnderTest
-from proxy import Proxy
 from waiting import eventually
 
 OLD, NEW = "collector-0", "collector-1"

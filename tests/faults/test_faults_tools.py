@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy import Proxy
-from small_disk import small_disk
+from faults.proxy import Proxy
+from faults.small_disk import small_disk
 
 DISK_BYTES = 1024 * 1024
 SILENCE_S = 0.3

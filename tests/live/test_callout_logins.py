@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from cluster.pod_tokens import ApiServer
+from components.managed_server import Managed, connected, managed, refused, resource
 from logpipeline.authority import READERS_DOMAIN, inbox_prefix, user_of_host, user_of_reader
 from logpipeline.lag import survey
 from logpipeline.nats.bucket import bucket_stream_config
@@ -30,8 +32,6 @@ from logpipeline_operator.callout.refusals import Cause
 from logpipeline_operator.callout.service import Answers, Callout, KeysFile
 from logpipeline_operator.children import config, credentials
 from logpipeline_operator.jetstream import refusals
-from managed_server import Managed, connected, managed, refused, resource
-from pod_tokens import ApiServer
 from waiting import eventually
 
 PIPELINE = resource()

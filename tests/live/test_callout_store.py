@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from components.managed_server import USERS, Managed, connected, managed, resource
 from logpipeline.nats.jetstream import JetStream
 from logpipeline_operator.callout.store import SERVER, StoreWatch, end_servers
 from logpipeline_operator.children import nats_conf
-from managed_server import USERS, Managed, connected, managed, resource
 from waiting import eventually
 
 

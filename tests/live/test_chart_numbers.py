@@ -11,11 +11,11 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from components.shipping import config_of, jetstream, make_stream, shipping
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_operator.callout.service import CalloutMetrics
 from logpipeline_operator.metrics import OperatorMetrics
-from shipping import config_of, jetstream, make_stream, shipping
 from waiting import eventually
 
 FILES = Path(__file__).resolve().parents[2] / "charts" / "logpipeline" / "files"

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from components.pipeline_up import PipelineUp, run_command
+from components.shipping import append, lines_of
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
 from logpipeline.spec import load
 from logpipeline_cli.auditing.remote import RemoteArchive, RemoteNode
 from logpipeline_cli.cluster.agent_client import AgentPod
 from logpipeline_cli.commands.audit import Audit, Result
-from pipeline_up import PipelineUp, run_command
-from shipping import append, lines_of
 from waiting import eventually
 
 # Nine bytes and more each, and one that everybody writes again and again.

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from components.partition_files import Writer, opened
 from descendants import below
 from logpipeline_cli.cluster import agent_client
 from logpipeline_cli.cluster.agent_client import AgentPod, Archive
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.file_entries import turns
-from partition_files import Writer, opened
 
 BLOCK = b"".join(b"line %07d\n" % number for number in range(50_000))
 # A shell that ends the program's stream after so many bytes.

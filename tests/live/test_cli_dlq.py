@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
+from components.letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below

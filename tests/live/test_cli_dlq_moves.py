@@ -16,7 +16,7 @@ from typing import IO, Any
 import pytest
 
 import warm
-from letters import AUDIT, COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
+from components.letters import AUDIT, COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from component import Component
-from fshipping import (
+from components.component import Component
+from components.fshipping import (
     HOSTS,
     PARTITIONS,
     SUBJECT,
@@ -21,10 +21,10 @@ from fshipping import (
     producer,
     write,
 )
+from components.pipeline_up import PipelineUp
+from faults.small_disk import small_disk
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.session import RawMessage
-from pipeline_up import PipelineUp
-from small_disk import small_disk
 from waiting import eventually
 
 DISK_BYTES = 1024 * 1024

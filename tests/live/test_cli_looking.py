@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import warm
-from pipeline_up import PipelineUp
+from components.pipeline_up import PipelineUp
 from waiting import eventually
 
 INTERRUPTED_WITHIN_S = 30.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from components.pipeline_up import PipelineUp, run_command
+from components.shipping import jetstream
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.spec import load
 from logpipeline.subjects import Subjects
 from logpipeline.wire import Batch, encode_headers, message_id
-from pipeline_up import PipelineUp, run_command
-from shipping import jetstream
 from waiting import eventually
 
 LOSS = Batch(

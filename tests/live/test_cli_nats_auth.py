@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from components.managed_server import connected, is_healthy, refused
+from components.pipeline_up import run_command
 from logpipeline.authority import user_of_host
 from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import ConnectFailed, NatsOptions
 from logpipeline.server_binary import find_binary
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import Subjects
-from managed_server import connected, is_healthy, refused
-from pipeline_up import run_command
 from ports import free_port
 from waiting import eventually
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from components.pipeline_up import run_command
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from pipeline_up import run_command
 
 
 def resource(folder: Path, **spec: Any) -> list[str]:

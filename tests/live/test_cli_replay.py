@@ -13,7 +13,8 @@ from pathlib import Path
 import zstandard
 
 import warm
-from letters import COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
+from components.letters import COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
+from components.pipeline_up import COMMAND
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
 from logpipeline.nats.bucket import Bucket
@@ -21,7 +22,6 @@ from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.records import EpochRecord, epoch_key
 from logpipeline.subjects import Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from pipeline_up import COMMAND
 from waiting import eventually
 
 NO_CONSUMER = {"name": "copy", "ackPolicy": "none"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from components.pipeline_up import PipelineUp
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.tables.progress import TableProgress, table_key
-from pipeline_up import PipelineUp
 from waiting import eventually
 
 CAPACITY = 60

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from components.pipeline_up import PipelineUp, run_command
 from logpipeline.embedded import EmbeddedServer
-from pipeline_up import PipelineUp, run_command
 from waiting import eventually
 
 

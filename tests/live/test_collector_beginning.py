@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collecting import CollectorProcess, Pipeline, Source, pipeline
+from components.collecting import CollectorProcess, Pipeline, Source, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.partition import partition_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from collecting import HOSTS, Source, collecting, config_for, pipeline
+from components.collecting import HOSTS, Source, collecting, config_for, pipeline
+from faults.proxy import Proxy
 from logpipeline.embedded import EmbeddedServer
-from proxy import Proxy
 from waiting import eventually
 
 

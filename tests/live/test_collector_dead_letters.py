@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
+from components.collecting import (
+    HOSTS,
+    PARTITIONS,
+    Pipeline,
+    Source,
+    collecting,
+    config_for,
+    pipeline,
+)
 from logpipeline.dead_letters import DEADLINE_S, Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.subjects import Subjects

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collecting import (
+from components.collecting import (
     HOSTS,
     CollectorProcess,
     Pipeline,

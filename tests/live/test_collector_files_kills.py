@@ -12,10 +12,10 @@ import pytest
 import zstandard
 
 import warm
+from components.partition_files_crash import HOSTS, LIMITS, LINES, run
 from logpipeline.failpoints import VARIABLE
 from logpipeline.listing import files_below
 from logpipeline_collector.files.committed import committed_files
-from partition_files_crash import HOSTS, LIMITS, LINES, run
 
 SIGKILLED = -9
 WITHIN_S = 30.0
@@ -96,7 +96,7 @@ def kill(folder: Path, place: str, count: int, limits: str) -> None:
             stdout=out,
             stderr=out,
             env=os.environ | {VARIABLE: f"{place}:{count}"},
-            target="partition_files_crash:main",
+            target="components.partition_files_crash:main",
         )
     code = process.wait(WITHIN_S)
     assert code == SIGKILLED, f"the place was never reached:\n{log.read_text()}"

@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from components.partition_files import Writer, opened
 from logpipeline_collector.files.committed import CommittedFile, committed_files
-from partition_files import Writer, opened
 
 SOURCES = ("/var/log/a.log", "/var/log/b.log")
 

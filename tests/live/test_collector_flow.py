@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collecting import HOSTS, PARTITIONS, Source, collecting, config_for, pipeline
+from components.collecting import HOSTS, PARTITIONS, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
 from logpipeline.subjects import Subjects

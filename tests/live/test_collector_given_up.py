@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
+from components.letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.dead_letters import Letter, decode
 from logpipeline.embedded import EmbeddedServer
 

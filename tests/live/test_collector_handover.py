@@ -7,7 +7,16 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from collecting import GROUP, HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
+from components.collecting import (
+    GROUP,
+    HOSTS,
+    PARTITIONS,
+    Pipeline,
+    Source,
+    collecting,
+    config_for,
+    pipeline,
+)
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.records import epoch_key
 from logpipeline_collector.files.committed import committed_files

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collecting import HOSTS, CollectorProcess, Pipeline, Source, pipeline
+from components.collecting import HOSTS, CollectorProcess, Pipeline, Source, pipeline
 from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from collecting import (
+from components.collecting import (
     BUCKET,
     HOSTS,
     CollectorProcess,

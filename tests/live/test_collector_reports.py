@@ -9,7 +9,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from collecting import (
+from components.collecting import (
     GROUP,
     HOSTS,
     PARTITIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collecting import (
+from components.collecting import (
     GROUP,
     HOSTS,
     CollectorProcess,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from collecting import (
+from components.collecting import (
     BUCKET,
     GROUP,
     HOSTS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from consuming import HOSTS, PARTITIONS, Streams, streams_on
+from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
 from logpipeline.embedded import EmbeddedServer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consuming import HOSTS, PARTITIONS, Streams, streams_on
+from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
 from logpipeline.consuming.membership import ALONE, Members
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.group.membership import HEARTBEATS_PER_TAKEOVER

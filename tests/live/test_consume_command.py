@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
+from components.consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
 from logpipeline.embedded import EmbeddedServer
 
 

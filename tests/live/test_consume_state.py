@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from consuming import HOSTS, Streams, in_order, streams_on
+from components.consuming import HOSTS, Streams, in_order, streams_on
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.statefile import write_state
 from waiting import eventually

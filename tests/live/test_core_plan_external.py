@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from external_pipelines import pipeline
+from components.external_pipelines import pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.group.assignment import GroupTaken, ensure_assigned, forget_group
 from logpipeline.nats.bucket import Bucket

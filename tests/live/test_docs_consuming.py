@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import logpipeline
-from consuming import HOSTS, Reading, Streams, in_order, streams_on
-from consuming_page import PROGRAM, Section, section, sections
+from components.consuming import HOSTS, Reading, Streams, in_order, streams_on
+from components.consuming_page import PROGRAM, Section, section, sections
+from components.use_cases import FOLDER
 from logpipeline.consuming.message import Batch
 from logpipeline.consuming.options import BadOption, StateForeign
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
-from use_cases import FOLDER
 from waiting import eventually
 
 SECTIONS = sections()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from components.pipeline_up import PipelineUp
 from logpipeline_cli.main import main
 from pictures import browser, folder, made_up_table, screenshot, terminal_svg
-from pipeline_up import PipelineUp
 from waiting import eventually
 
 ROOT = Path(__file__).parents[2]

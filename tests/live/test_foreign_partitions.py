@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from components.pipeline_up import PipelineUp, run_command
+from components.shipping import jetstream
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
 from logpipeline.partition import partition_of
 from logpipeline.spec import load
-from pipeline_up import PipelineUp, run_command
-from shipping import jetstream
 from waiting import eventually
 
 PARTITIONS = 10

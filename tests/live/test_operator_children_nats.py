@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from components.managed_parts import MEMBER, running
+from components.managed_server import USERS, Managed, connected, managed, resource
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import (
     ConnectFailed,
@@ -32,8 +34,6 @@ from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
 from logpipeline_operator.children import config, credentials, nats_conf
 from logpipeline_operator.jetstream import Permission, reconcile
-from managed_parts import MEMBER, running
-from managed_server import USERS, Managed, connected, managed, resource
 from waiting import eventually
 
 PAGES = (

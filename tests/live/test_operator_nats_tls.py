@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.error import URLError
 
+from components.managed_parts import MEMBER, running
+from components.managed_server import PASSWORDS, Managed, connected, managed, resource, server
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline_operator.certificates import upkeep
 from logpipeline_operator.children import config, credentials, names, nats_conf, nats_tls
 from logpipeline_operator.jetstream import Permission, reconcile
-from managed_parts import MEMBER, running
-from managed_server import PASSWORDS, Managed, connected, managed, resource, server
 from ports import free_port
 from waiting import eventually
 

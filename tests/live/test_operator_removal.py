@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from external_pipelines import pipeline
+from components.external_pipelines import pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions

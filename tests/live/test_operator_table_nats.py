@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from components.managed_server import Managed, connected, managed, resource
 from logpipeline.lag import PartitionState, StreamLag
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream
@@ -31,8 +32,7 @@ from logpipeline_spark.job.task import Done, Task, Work
 from logpipeline_spark.lines.schema import LINES_ENCODED
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.table.storage import LocalStorage
-from managed_server import Managed, connected, managed, resource
-from tables_made import opened
+from tables.made import opened
 
 PIPELINE = resource(table={"enabled": True})
 KEY = table_key("logging", "prod")

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pykube  # type: ignore[import-untyped]  # it has no types
 
-import cluster_handle
+from cluster import handle
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -68,7 +68,7 @@ def answering(*statuses: HTTPStatus) -> Iterator[tuple[pykube.HTTPClient, list[s
     serving.start()
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield cluster_handle.client(pykube.KubeConfig.from_url(url)), asked
+        yield handle.client(pykube.KubeConfig.from_url(url)), asked
     finally:
         server.shutdown()
         serving.join()

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from components.managed_server import connected, refused
+from components.pipeline_up import PipelineUp
 from logpipeline.authority import OPERATOR
 from logpipeline.credentials import nats_options
 from logpipeline.nats.bucket import Bucket
@@ -20,8 +22,6 @@ from logpipeline.records import EpochRecord, Progress, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import ControlSubjects, Subjects, advisory_subjects, key_value_subject
 from logpipeline_cli.local.layout import RunRecord
-from managed_server import connected, refused
-from pipeline_up import PipelineUp
 from waiting import eventually
 
 OWN, OTHER = "web1", "db1"

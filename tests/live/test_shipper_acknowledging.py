@@ -6,16 +6,8 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from kube_api import NAMESPACES, PODS, kube_api
-from logpipeline import wire
-from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import JetStream, StoredMessage
-from logpipeline.partition import partition_of
-from logpipeline_shipper.config import BatchOptions
-from logpipeline_shipper.files.listing import HostSources
-from logpipeline_shipper.files.source_filter import Rules
-from shipping import (
+from components.kube_api import NAMESPACES, PODS, kube_api
+from components.shipping import (
     HOST,
     ROOT,
     append,
@@ -31,6 +23,14 @@ from shipping import (
     until,
     until_stored,
 )
+from logpipeline import wire
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import JetStream, StoredMessage
+from logpipeline.partition import partition_of
+from logpipeline_shipper.config import BatchOptions
+from logpipeline_shipper.files.listing import HostSources
+from logpipeline_shipper.files.source_filter import Rules
 
 # By their partitions.
 HOSTS = ("localhost", "node-b", "web1.example.net")

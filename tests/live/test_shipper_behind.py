@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logpipeline.backlog import ShipperBacklog, decode, question
-from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.connection import Connection
-from logpipeline.nats.session import RawMessage
-from logpipeline.subjects import ControlSubjects
-from shipping import (
+from components.shipping import (
     CONTROL,
     HOST,
     append,
@@ -21,6 +16,11 @@ from shipping import (
     until,
     until_stored,
 )
+from logpipeline.backlog import ShipperBacklog, decode, question
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.connection import Connection
+from logpipeline.nats.session import RawMessage
+from logpipeline.subjects import ControlSubjects
 
 
 async def answers(connection: Connection, behind_s: float, *, at_least: int) -> list[bytes]:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import balanced
-from balanced import HOST, STREAM, Node, a_node, make_anew, purge
-from collecting import PARTITIONS, WITHIN_S
+from components import balanced
+from components.balanced import HOST, STREAM, Node, a_node, make_anew, purge
+from components.collecting import PARTITIONS, WITHIN_S
+from components.shipping import append, batch_of, config_of, lines_of, shipping, stored
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_shipper.files.listing import HostSources
-from shipping import append, batch_of, config_of, lines_of, shipping, stored
 from waiting import eventually
 
 

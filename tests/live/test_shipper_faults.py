@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
-from limited_account import jetstream_at, limited_server
-from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline.nats.connection import NatsOptions, NoResponders
-from logpipeline.nats.jetstream import JetStream
-from logpipeline_shipper.config import BatchOptions
-from shipper_proxy import proxied
-from shipping import (
+from components.limited_account import jetstream_at, limited_server
+from components.shipper_proxy import proxied
+from components.shipping import (
     CONTROL,
     STREAM,
     append,
@@ -29,6 +25,10 @@ from shipping import (
     until,
     until_stored,
 )
+from logpipeline.embedded import EmbeddedServer, ServerOptions
+from logpipeline.nats.connection import NatsOptions, NoResponders
+from logpipeline.nats.jetstream import JetStream
+from logpipeline_shipper.config import BatchOptions
 from waiting import eventually
 
 

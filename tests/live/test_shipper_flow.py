@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from logpipeline.embedded import EmbeddedServer
-from logpipeline_shipper.files.listing import HostSources
-from logpipeline_shipper.files.source_filter import Rules
-from shipping import (
+from components.shipping import (
     CONTROL,
     append,
     batch_of,
@@ -22,6 +19,9 @@ from shipping import (
     until,
     until_stored,
 )
+from logpipeline.embedded import EmbeddedServer
+from logpipeline_shipper.files.listing import HostSources
+from logpipeline_shipper.files.source_filter import Rules
 
 
 async def test_lines_of_a_file_arrive_once_and_in_order(

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import balanced
-from balanced import STREAM, Node, a_node, make_anew, purge
-from collecting import log_stream
-from fault_settings import is_soak, seeds
+from components import balanced
+from components.balanced import STREAM, Node, a_node, make_anew, purge
+from components.collecting import log_stream
+from components.shipping import append, shipping
+from faults.settings import is_soak, seeds
 from logpipeline.embedded import EmbeddedServer
-from shipping import append, shipping
 from waiting import eventually
 
 INJECTIONS = 200 if is_soak() else 8

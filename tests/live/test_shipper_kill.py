@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import warm
-from logpipeline.embedded import EmbeddedServer
-from shipping import (
+from components.shipping import (
     append,
     batch_of,
     config_of,
@@ -26,6 +25,7 @@ from shipping import (
     until_noted,
     until_stored,
 )
+from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 
 

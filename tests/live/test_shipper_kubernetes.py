@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_api import NAMESPACES, PODS, KubeApi, kube_api
+from components.kube_api import NAMESPACES, PODS, KubeApi, kube_api
 from logpipeline_shipper.kubernetes import client, pods
 from logpipeline_shipper.kubernetes.client import Access
 from logpipeline_shipper.kubernetes.pods import (

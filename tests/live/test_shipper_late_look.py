@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-import balanced
-from balanced import STREAM, a_node
-from collecting import log_stream
+from components import balanced
+from components.balanced import STREAM, a_node
+from components.collecting import log_stream
+from components.shipping import append, lines_of, shipping
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_shipper import source_manager
 from logpipeline_shipper.checkpoint import peek
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import has_unread
 from logpipeline_shipper.source_manager import SourceManager
-from shipping import append, lines_of, shipping
 from waiting import eventually
 
 TICKS = 3

@@ -11,13 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.jetstream import JetStream
-from logpipeline.nats.session import RawMessage
-from logpipeline.records import Committed, Progress
-from logpipeline.subjects import ControlSubjects
-from logpipeline_shipper import progress
-from shipping import (
+from components.shipping import (
     CONTROL,
     HOST,
     STREAM,
@@ -32,6 +26,12 @@ from shipping import (
     until,
     until_stored,
 )
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.session import RawMessage
+from logpipeline.records import Committed, Progress
+from logpipeline.subjects import ControlSubjects
+from logpipeline_shipper import progress
 
 
 async def tell(

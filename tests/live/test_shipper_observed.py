@@ -9,8 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from logpipeline.embedded import EmbeddedServer
-from shipping import (
+from components.shipping import (
     append,
     config_of,
     jetstream,
@@ -21,6 +20,7 @@ from shipping import (
     until_noted,
     until_stored,
 )
+from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 
 

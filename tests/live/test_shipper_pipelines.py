@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import balanced
-from balanced import Node, a_node, make_anew
-from collecting import BUCKET, GROUP
+from components import balanced
+from components.balanced import Node, a_node, make_anew
+from components.collecting import BUCKET, GROUP
+from components.shipping import append, lines_of, shipping
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.records import epoch_root
 from logpipeline.subjects import key_value_subject
-from shipping import append, lines_of, shipping
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.embedded import EmbeddedServer
-from logpipeline_shipper.files.listing import HostSources
-from shipping import (
+from components.shipping import (
     HOST,
     append,
     batch_of,
@@ -24,6 +22,8 @@ from shipping import (
     stored,
     until_stored,
 )
+from logpipeline.embedded import EmbeddedServer
+from logpipeline_shipper.files.listing import HostSources
 
 # The names of log4j2 and logback, of their users, of logrotate with dateformat and extension, of
 # lumberjack, and of those who rotate by hand.

@@ -12,17 +12,8 @@ from typing import Any
 
 import pytest
 
-from kube_api import NAMESPACES, PODS, KubeApi, kube_api
-from logpipeline import wire
-from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.jetstream import JetStream
-from logpipeline.spec.components import Match, PodSelector
-from logpipeline_shipper import service, source_manager
-from logpipeline_shipper.config import ShipperConfig
-from logpipeline_shipper.files import source_filter
-from logpipeline_shipper.files.listing import HostSources
-from logpipeline_shipper.files.source_filter import Rules
-from shipping import (
+from components.kube_api import NAMESPACES, PODS, KubeApi, kube_api
+from components.shipping import (
     HOST,
     append,
     batch_of,
@@ -36,7 +27,16 @@ from shipping import (
     until,
     until_stored,
 )
-from shipping import arrived as arrived_of
+from components.shipping import arrived as arrived_of
+from logpipeline import wire
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.spec.components import Match, PodSelector
+from logpipeline_shipper import service, source_manager
+from logpipeline_shipper.config import ShipperConfig
+from logpipeline_shipper.files import source_filter
+from logpipeline_shipper.files.listing import HostSources
+from logpipeline_shipper.files.source_filter import Rules
 from waiting import eventually
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logpipeline.embedded import EmbeddedServer
-from logpipeline.wire import MESSAGE_ID, parse_headers
-from shipping import (
+from components.shipping import (
     append,
     batch_of,
     config_of,
@@ -19,6 +17,8 @@ from shipping import (
     until,
     until_stored,
 )
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.wire import MESSAGE_ID, parse_headers
 
 
 async def test_a_batch_whose_id_is_taken_is_sent_under_another_one(

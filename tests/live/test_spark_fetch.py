@@ -11,7 +11,7 @@ from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.source.options import parse
 from logpipeline_spark.source.ranges import fetch
-from spark_streams import Streams, running_streams
+from tables.streams import Streams, running_streams
 
 SUBJECT = "logs.p0.node-b"
 

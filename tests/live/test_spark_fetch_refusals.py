@@ -16,8 +16,8 @@ from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import read_offsets
 from logpipeline_spark.source.options import parse
 from logpipeline_spark.source.ranges import fetch
-from spark_messages import batch_for, lines_of
-from spark_streams import BASE, STREAMS, Streams, running_streams
+from tables.messages import batch_for, lines_of
+from tables.streams import BASE, STREAMS, Streams, running_streams
 
 SUBJECT = "logs.p0.node-b"
 ORIGIN = Origin("LOGS_0", "0r0", "logs", 2)

@@ -17,7 +17,7 @@ from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import EARLIEST
 from logpipeline_spark.source.options import SourceOptions, parse
 from logpipeline_spark.source.ranges import RangeTask, read_task
-from spark_streams import Streams, running_streams
+from tables.streams import Streams, running_streams
 
 SUBJECT = "logs.p0.node-b"
 

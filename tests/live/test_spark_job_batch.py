@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from components.raw_nats import no_text, publish
 from logpipeline.spec.table import LineField, ParseRule
 from logpipeline.wire import MESSAGE_ID, encode_headers
 from logpipeline_cli.tables import duck
@@ -31,11 +32,10 @@ from logpipeline_spark.table.files import ROLLUP_MINUTE
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
-from raw_nats import no_text, publish
-from spark_messages import batch_for
-from spark_streams import STREAMS, Streams, running_streams
-from tables_erased import SLEPT_HOURS, Evening, age
-from tables_made import logs, opened, upkeep
+from tables.erased import SLEPT_HOURS, Evening, age
+from tables.made import logs, opened, upkeep
+from tables.messages import batch_for
+from tables.streams import STREAMS, Streams, running_streams
 
 
 def here(work: Work, tasks: Sequence[Task]) -> list[Done]:

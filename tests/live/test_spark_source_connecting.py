@@ -18,7 +18,7 @@ from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import parse
 from ports import free_port
-from spark_streams import STREAMS, Streams, running_streams
+from tables.streams import STREAMS, Streams, running_streams
 from waiting import eventually
 
 # Far longer than a test may take: who waits for so long is ended by its limit.

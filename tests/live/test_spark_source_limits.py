@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from logpipeline_spark.source.datasource import JetStreamStreamReader
 from logpipeline_spark.source.options import parse
-from spark_streams import Streams, running_streams
+from tables.streams import Streams, running_streams
 
 DELAY_S = 90.0
 

@@ -19,7 +19,7 @@ from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.datasource import JetStreamReader, JetStreamStreamReader
 from logpipeline_spark.source.options import parse
-from spark_streams import Streams, running_streams
+from tables.streams import Streams, running_streams
 
 ALL = ReadAllAvailable()
 ROOT = "lp.default.prod"

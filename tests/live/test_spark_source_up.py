@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from components.pipeline_up import PipelineUp
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source.datasource import JetStreamReader
 from logpipeline_spark.source.options import parse
-from pipeline_up import PipelineUp
 
 LINES = [f"line {number}" for number in range(100)]
 

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 import zstandard
 
-from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
+from components.collecting import (
+    HOSTS,
+    PARTITIONS,
+    Pipeline,
+    Source,
+    collecting,
+    config_for,
+    pipeline,
+)
 from logpipeline import checksum
 from logpipeline.checksum import Checksum
 from logpipeline.deduplication import GENERATIONS_MAX, LOSSES_MAX

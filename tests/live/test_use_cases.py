@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from consuming import COMMAND_S, HOSTS, PARTITIONS, Reading, in_order
-from consuming_page import play_the_page
+from components.consuming import COMMAND_S, HOSTS, PARTITIONS, Reading, in_order
+from components.consuming_page import play_the_page
+from components.use_cases import Sample, Scenario, Without, fails, holds, sample
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.jetstream import rfc3339_of
-from use_cases import Sample, Scenario, Without, fails, holds, sample
 from waiting import eventually
 
 # Three for 250 messages, 100 at a time, and one for a death in each of the three that may be open.

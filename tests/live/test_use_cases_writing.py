@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from consuming import HOSTS, PARTITIONS, Streams, in_order
+from components.consuming import HOSTS, PARTITIONS, Streams, in_order
+from components.use_cases import Sample, Scenario, Without, fails, holds
+from components.writing import being_written, have_reached, lines_of, messages_of
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
-from use_cases import Sample, Scenario, Without, fails, holds
 from waiting import eventually
-from writing import being_written, have_reached, lines_of, messages_of
 
 # Starts of several processes on a busy machine.
 START_S = 30

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-import cluster_api
-from cluster_fixtures import given_cluster
-from cluster_handle import Cluster
-from cluster_operator import define
+from api_server import shared
+from cluster.fixtures import given_cluster
+from cluster.handle import Cluster
+from cluster.installed_operator import define
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
     """The API server of this run, which knows the resource; all tests share it."""
-    found = given_cluster() or cluster_api.shared()
+    found = given_cluster() or shared.shared()
     define(found)
     return found
 
@@ -23,5 +23,5 @@ def cluster() -> Cluster:
 @pytest.fixture
 def own_cluster() -> Iterator[Cluster]:
     """An API server of this test alone, for what would disturb all others."""
-    with cluster_api.another() as made:
+    with shared.another() as made:
         yield made

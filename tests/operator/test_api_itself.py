@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-import cluster_api
-from cluster_bare import creation, nodeless, places, state
-from cluster_handle import Cluster
+from api_server import shared
+from cluster.bare import creation, nodeless, places, state
+from cluster.handle import Cluster
 from waiting import eventually
 
 # On a busy machine a process that is killed is not gone at once.
@@ -41,7 +41,7 @@ async def test_programs_of_a_cluster_end_with_the_process_that_it_belongs_to(
 @pytest.mark.timeout(120)
 def test_processes_of_a_run_share_one_cluster() -> None:
     """Whoever asks second gets what is there."""
-    first, second = cluster_api.shared(), cluster_api.shared()
+    first, second = shared.shared(), shared.shared()
 
     assert first.record == second.record
     assert first.kubeconfig == second.kubeconfig

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_mistakes import (
+from api_server.mistakes import (
     TOLD_WITHIN_S,
     Mistake,
     Place,
@@ -23,6 +22,7 @@ from cluster_mistakes import (
     place_of,
     secret,
 )
+from cluster.handle import Cluster
 from waiting import eventually
 
 USER: Spec = {"user": "username", "password": "password"}

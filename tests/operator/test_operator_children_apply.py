@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from child_manifests import SETTINGS, children, pod_templates, resource
-from cluster_handle import Cluster
+from cluster.child_manifests import SETTINGS, children, pod_templates, resource
+from cluster.handle import Cluster
 from logpipeline_operator.children import Manifest, build, credentials
 from logpipeline_operator.differences import differing
 

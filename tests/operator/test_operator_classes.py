@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-import cluster_classes
-import cluster_namespace
-from chart_rendering import ROOT
-from cluster_handle import Cluster
-from cluster_operator import DEFINITION
-from cluster_operator_process import OperatorProcess
+from api_server.operator_process import OperatorProcess
+from cluster import classes, namespaces
+from cluster.chart_rendering import ROOT
+from cluster.handle import Cluster
+from cluster.installed_operator import DEFINITION
 from waiting import eventually
 
 WRITER = "writer"
@@ -130,7 +129,7 @@ def answer(cluster: Cluster, manifest: dict[str, Any], *words: str) -> str:
 
 def ready(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
     """The condition Ready of a pipeline, empty before there is one."""
-    one = {**cluster_namespace.PIPELINES, "url": f"logpipelines/{name}"}
+    one = {**namespaces.PIPELINES, "url": f"logpipelines/{name}"}
     status = cluster.api.get(**one, namespace=namespace).json().get("status") or {}
     found: list[dict[str, Any]] = status.get("conditions", [])
     return next((each for each in found if each["type"] == "Ready"), {})
@@ -264,7 +263,7 @@ async def test_a_pipeline_that_is_refused_runs_on_as_it_was_allowed(
         lambda: "ServiceAccount p-shipper" in children(cluster, namespace, PODS), within_s=WITHIN_S
     )
     meanwhile = image()
-    cluster_classes.allow(cluster, "default", images=["evil.example.net/*"])
+    classes.allow(cluster, "default", images=["evil.example.net/*"])
     await eventually(lambda: image() == "evil.example.net/shell:1", within_s=WITHIN_S)
 
     assert meanwhile == former
@@ -283,7 +282,7 @@ async def test_a_class_that_is_not_there_allows_nothing(
 
     await eventually(is_said, within_s=WITHIN_S)
     before = children(cluster, namespace, PODS)
-    cluster_classes.allow(cluster, "lost", images=[])
+    classes.allow(cluster, "lost", images=[])
     await eventually(
         lambda: "DaemonSet p-shipper" in children(cluster, namespace, PODS), within_s=WITHIN_S
     )
@@ -320,11 +319,11 @@ async def test_shippers_of_their_own_namespace_see_no_other(
     await eventually(lambda: may(cluster, user, "list", "pods", here), within_s=WITHIN_S)
     elsewhere = may(cluster, user, "list", "pods", "--namespace=kube-system")
     config = cluster.get("configmap/p-shipper", here)["data"]["pipeline.yaml"]
-    cluster_classes.allow(cluster, "default", podNamespaces="All")
+    classes.allow(cluster, "default", podNamespaces="All")
     await eventually(
         lambda: may(cluster, user, "list", "pods", "--namespace=kube-system"), within_s=WITHIN_S
     )
-    cluster_classes.allow(cluster, "default", podNamespaces="Own")
+    classes.allow(cluster, "default", podNamespaces="Own")
     await eventually(
         lambda: not may(cluster, user, "list", "pods", "--namespace=kube-system"), within_s=WITHIN_S
     )

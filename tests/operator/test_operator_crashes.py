@@ -9,10 +9,10 @@ from itertools import count
 
 import pytest
 
-from cluster_states import State, differences
-from cluster_world import FORMER, LATTER, World
+from api_server.states import State, differences
+from api_server.world import FORMER, LATTER, World
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 # Fewer would mean that the writes are not counted.
 CREATE_WRITES_MIN = 20

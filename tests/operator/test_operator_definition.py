@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import cluster_namespace
-from cluster_handle import Cluster
-from cluster_operator import define
-from cluster_operator_process import OperatorProcess
+from api_server.operator_process import OperatorProcess
+from cluster import namespaces
+from cluster.handle import Cluster
+from cluster.installed_operator import define
 from waiting import eventually
 
 NAME = "crd/logpipelines.logpipeline.dev"
@@ -60,7 +60,7 @@ def write(cluster: Cluster, namespace: str) -> None:
 
 def reason(cluster: Cluster, namespace: str) -> str:
     """Why the pipeline is not ready, empty before that is told."""
-    one = {**cluster_namespace.PIPELINES, "url": "logpipelines/p"}
+    one = {**namespaces.PIPELINES, "url": "logpipelines/p"}
     status = cluster.api.get(**one, namespace=namespace).json().get("status") or {}
     # Of an answer that refuses, the status is a word.
     conditions = status.get("conditions", []) if isinstance(status, dict) else []

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cluster_proxy import Asked, Fault, Lose
-from cluster_world import FORMER, World
+from api_server.recording_proxy import Asked, Fault, Lose
+from api_server.world import FORMER, World
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.kinds import Kind, kind
 from logpipeline_operator.differences import CORRECTIONS_MAX
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 PATIENCE_S = 60.0
 HAND = "kubectl-edit"

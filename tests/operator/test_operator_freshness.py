@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cluster_states import NAME
-from cluster_world import FORMER, World
+from api_server.states import NAME
+from api_server.world import FORMER, World
 from logpipeline.spec.crd import CHECKED_EVERY_S
 from logpipeline_operator.cluster.kinds import kind
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 PATIENCE_S = 30.0
 HOLD = "example.com/hold"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_operator_process import OperatorProcess
-from cluster_proxy import ClusterProxy
-from cluster_world import FORMER, LATTER, World
-from cluster_writes import Writes
+from api_server.operator_process import OperatorProcess
+from api_server.recording_proxy import ClusterProxy
+from api_server.world import FORMER, LATTER, World
+from api_server.writes import Writes
+from cluster.handle import Cluster
 from logpipeline_operator.access import FencedJetStream
 from logpipeline_operator.cluster.client import Cluster as OperatorsCluster
 from logpipeline_operator.cluster.client import ClusterAway, Fence
@@ -24,7 +24,7 @@ from logpipeline_operator.main import CODE_LOST_LEASE
 from logpipeline_operator.settings import LEASE_S
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 LEASE = "logpipeline-operator"
 # Where one has to run out; others are as long as users have them.

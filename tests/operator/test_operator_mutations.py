@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-import cluster_namespace
-from cluster_handle import Cluster
-from cluster_states import NAME, State, differences, state_of
-from cluster_walks import NOWHERE, REFUSED, Spec, Step, changed, every_move, walk
-from cluster_world import World
+from api_server.states import NAME, State, differences, state_of
+from api_server.walks import NOWHERE, REFUSED, Spec, Step, changed, every_move, walk
+from api_server.world import World
+from cluster import namespaces
+from cluster.handle import Cluster
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 # A share that takes half a minute; `make soak` walks on.
 WALKS = 200 if os.environ.get("SOAK") else 4
@@ -95,9 +95,9 @@ async def walked(here: World, cluster: Cluster, namespace: str) -> Pipeline:
 @pytest.fixture
 async def fresh(here: World, cluster: Cluster) -> AsyncIterator[Pipeline]:
     """The one that it is compared with, in a namespace of its own."""
-    name = cluster_namespace.create(cluster)
+    name = namespaces.create(cluster)
     yield Pipeline(here, cluster, name)
-    cluster_namespace.delete(cluster, name)
+    namespaces.delete(cluster, name)
 
 
 def base(here: World) -> Spec:

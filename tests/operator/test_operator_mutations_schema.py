@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from cluster_handle import Cluster
-from cluster_mutations import Spec, bad, edges, full, good, mixed, out_of_range
+from api_server.mutations import Spec, bad, edges, full, good, mixed, out_of_range
+from cluster.handle import Cluster
 from logpipeline.spec import SpecError, parse
 from logpipeline.spec.declaration import Rule
 from logpipeline.spec.model import LogPipelineSpec

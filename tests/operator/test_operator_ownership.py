@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cluster_handle import Cluster
-from cluster_operator import define
-from cluster_operator_process import OperatorProcess
-from cluster_proxy import ClusterProxy
-from cluster_states import NAME
-from cluster_world import FORMER, LATTER, PERIODS, World, world
-from cluster_writes import Writes
+from api_server.operator_process import OperatorProcess
+from api_server.recording_proxy import ClusterProxy
+from api_server.states import NAME
+from api_server.world import FORMER, LATTER, PERIODS, World, world
+from api_server.writes import Writes
+from cluster.handle import Cluster
+from cluster.installed_operator import define
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.spec.crd import CHECKED_EVERY_S, UNCHECKED_AFTER_S
 from logpipeline_operator import ownership
@@ -24,7 +24,7 @@ from logpipeline_operator.ownership import Ownership
 from logpipeline_operator.queue import Key
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 PATIENCE_S = 30.0
 LONG_AGO = "2026-01-01T00:00:00Z"

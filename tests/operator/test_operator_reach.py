@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import cluster_classes
-from cluster_handle import Cluster
-from cluster_operator import define
-from cluster_operator_process import OperatorProcess
+from api_server.operator_process import OperatorProcess
+from cluster import classes
+from cluster.handle import Cluster
+from cluster.installed_operator import define
 from waiting import eventually
 
 WITHIN_S = 90.0
@@ -104,9 +104,7 @@ async def test_shippers_read_what_class_and_pipeline_select(
         make(cluster, f"{namespace}-secret", team="blue", secret="yes"),
     )
     late = make(cluster, f"{namespace}-late")
-    cluster_classes.allow(
-        cluster, "default", podNamespaces="Selector", podNamespaceSelector=NO_SECRETS
-    )
+    classes.allow(cluster, "default", podNamespaces="Selector", podNamespaceSelector=NO_SECRETS)
     write(cluster, namespace, {"podNamespaces": "Selector", "podNamespaceSelector": BLUE})
     await eventually(lambda: told(cluster, namespace) == [blue], within_s=WITHIN_S)
     await eventually(lambda: bound(cluster, namespace) == [blue], within_s=WITHIN_S)
@@ -123,7 +121,7 @@ async def test_shippers_read_what_class_and_pipeline_select(
     await eventually(lambda: bound(cluster, namespace) == [secret], within_s=WITHIN_S)
     after = may(cluster, namespace, blue)
     # A class that selects less takes away, and one that says nothing of its pipeline's takes all.
-    cluster_classes.allow(cluster, "default", podNamespaces="Selector", podNamespaceSelector={
+    classes.allow(cluster, "default", podNamespaces="Selector", podNamespaceSelector={
         "matchLabels": {"example.net/team": "red"}})  # fmt: skip
     await eventually(lambda: told(cluster, namespace) == [], within_s=WITHIN_S)
     write(cluster, namespace, {})
@@ -143,7 +141,7 @@ async def test_a_namespace_that_is_gone_is_read_to_its_end(
     """Shippers may still have its last lines to read; one of its name that has no such label is
     not the same.
     """
-    cluster_classes.allow(cluster, "default", podNamespaces="All")
+    classes.allow(cluster, "default", podNamespaces="All")
     gone = make(cluster, f"{namespace}-gone", team="blue")
     write(cluster, namespace, {"podNamespaces": "Selector", "podNamespaceSelector": BLUE})
     await eventually(lambda: told(cluster, namespace) == [gone], within_s=WITHIN_S)
@@ -175,4 +173,4 @@ def test_selectors_that_say_nothing_are_refused(cluster: Cluster, namespace: str
             write(cluster, namespace, shippers)
     one_class = {"podNamespaces": "Selector"}
     with pytest.raises(AssertionError, match="is needed by it"):
-        cluster_classes.allow(cluster, "strict", **one_class)
+        classes.allow(cluster, "strict", **one_class)

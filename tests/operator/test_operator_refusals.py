@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster_proxy import Asked, Fault, Lose, Refuse
-from cluster_world import FORMER, LATTER, World
+from api_server.recording_proxy import Asked, Fault, Lose, Refuse
+from api_server.world import FORMER, LATTER, World
 from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 # A look has some 15 requests, and is tried again after a pause that doubles.
 REQUESTS_PER_S_MAX = 60

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-import cluster_classes
-import cluster_namespace
-from chart_rendering import NAMESPACE, Manifest, Rendered, render
-from cluster_handle import Cluster
-from cluster_operator import define
-from cluster_operator_process import OperatorProcess
+from api_server.operator_process import OperatorProcess
+from cluster import classes, namespaces
+from cluster.chart_rendering import NAMESPACE, Manifest, Rendered, render
+from cluster.handle import Cluster
+from cluster.installed_operator import define
 from waiting import eventually
 
 OPERATOR = "logpipeline-operator"
@@ -129,8 +128,8 @@ async def test_the_charts_rights_are_enough_and_end_with_its_namespaces(
     cluster.apply(pipeline(namespace))
     wanted = {"DaemonSet p-shipper", "StatefulSet p-collector", "RoleBinding p-shipper"}
     await eventually(lambda: wanted <= children(cluster, namespace), within_s=WITHIN_S)
-    cluster_classes.allow(cluster, "default", limits={"partitions": 0})
-    one = {**cluster_namespace.PIPELINES, "url": "logpipelines/p"}
+    classes.allow(cluster, "default", limits={"partitions": 0})
+    one = {**namespaces.PIPELINES, "url": "logpipelines/p"}
 
     def is_refused() -> bool:
         status = cluster.api.get(**one, namespace=namespace).json()["status"]

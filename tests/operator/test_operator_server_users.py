@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cluster_proxy import Asked, Fault, Lose
-from cluster_states import NAME
-from cluster_world import World
+from api_server.recording_proxy import Asked, Fault, Lose
+from api_server.states import NAME
+from api_server.world import World
 from logpipeline.spec import parse
 from logpipeline_operator.certificates import mark_of, upkeep
 from logpipeline_operator.children import Manifest, nats_tls
@@ -25,7 +25,7 @@ from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.server_users import Kept
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 NOWHERE = {"logpipeline.dev/test": "nowhere"}
 SERVER = f"{NAME}-nats"

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
-import cluster_classes
-from child_manifests import child, resource
-from child_manifests import settings as child_settings
-from cluster_handle import Cluster
-from cluster_states import NAME
-from cluster_world import World
+from api_server.states import NAME
+from api_server.world import World
+from cluster import classes
+from cluster.child_manifests import child, resource
+from cluster.child_manifests import settings as child_settings
+from cluster.handle import Cluster
 from logpipeline_operator.children import Manifest, build
 from logpipeline_operator.cluster.kinds import SPARK_APACHE, kind
 from logpipeline_operator.differences import differing
 from waiting import eventually
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 NOWHERE = {"logpipeline.dev/test": "nowhere"}
 BUCKET: dict[str, Any] = {
@@ -129,7 +129,7 @@ def test_a_field_that_is_gone_is_told_where_it_said_something(
 async def test_a_class_says_whether_there_are_tables(cluster: Cluster, here: World) -> None:
     """To pipelines that do not say it themselves."""
     name = f"tables-{here.namespace}"
-    cluster_classes.allow(cluster, name, **cluster_classes.EVERYTHING, tableByDefault=True)
+    classes.allow(cluster, name, **classes.EVERYTHING, tableByDefault=True)
     here.operator("--no-lease").start()
     await write(here, className=name, table={"nodeSelector": NOWHERE})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chart_rendering import ROOT
-from cluster_handle import Cluster
-from cluster_operator import define
+from cluster.chart_rendering import ROOT
+from cluster.handle import Cluster
+from cluster.installed_operator import define
 
 NAMESPACE = "logging"
 OPERATOR = ROOT / "deploy" / "operator.yaml"

@@ -11,11 +11,11 @@ from itertools import count
 
 import pytest
 
-from cluster_proxy import Asked, Cut, Old, Relayed, Wait
-from cluster_world import FORMER, LATTER, World
+from api_server.recording_proxy import Asked, Cut, Old, Relayed, Wait
+from api_server.world import FORMER, LATTER, World
 from logpipeline_operator.queue import GAP_S
 
-pytest_plugins = ["cluster_world_fixture"]
+pytest_plugins = ["api_server.world_fixture"]
 
 LATE_S = 0.7
 # Of some 15 requests a look, and four looks a second.

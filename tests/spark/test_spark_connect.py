@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from ports import free_port
-from spark_streams import Streams, running_streams
+from tables.streams import Streams, running_streams
 from waiting import eventually
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.spark43]
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-CLIENT = Path(__file__).parents[1] / "support" / "spark_connect_client.py"
+CLIENT = Path(__file__).parents[1] / "support" / "tables" / "connect_client.py"
 READY_WITHIN_S = 120.0
 ENDS_WITHIN_S = 30.0
 

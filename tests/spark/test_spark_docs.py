@@ -27,10 +27,10 @@ from logpipeline_spark.table.files import ROLLUP_MINUTE, FileName, Range
 from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import LocalStorage
-from spark_local import local_spark
-from spark_streams import PARTITIONS, Streams, running_streams
 from spark_versions import need_jars
-from tables_made import LIFE, STREAM, kept, lines, opened
+from tables.local_spark import local_spark
+from tables.made import LIFE, STREAM, kept, lines, opened
+from tables.streams import PARTITIONS, Streams, running_streams
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 # What the page calls them, and what stands there in a test instead.

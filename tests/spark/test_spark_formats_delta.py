@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits
-from spark_jobs import Table
-from spark_local import local_spark
-from spark_streams import running_streams
 from spark_versions import need_jars
-from tables_made import BEGIN, Key, batch, counted_batch, keys, opened, upkeep
+from tables.jobs import Table
+from tables.local_spark import local_spark
+from tables.made import BEGIN, Key, batch, counted_batch, keys, opened, upkeep
+from tables.streams import running_streams
 
 OVER = BEGIN + timedelta(days=1)
 

@@ -30,10 +30,10 @@ from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import verify
-from tables_made import BEGIN, LIFE, STREAM, Key, batch, kept, keys, lines, opened, upkeep
-from tables_s3 import S3Server
+from tables.made import BEGIN, LIFE, STREAM, Key, batch, kept, keys, lines, opened, upkeep
+from tables.s3 import S3Server
 
-pytest_plugins = ["spark_s3_fixtures"]
+pytest_plugins = ["tables.s3_fixtures"]
 
 IDENTIFIER = "logs.lines"
 NAMES = ["stream", "incarnation", "seq", "idx"]
@@ -128,7 +128,7 @@ def test_of_two_writers_the_log_takes_one(lake: Lake) -> None:
     former = opened(lake.storage, of=lake.new_logs())
     lake.batch(former, 1, 10)
     successor = opened(lake.storage, of=lake.new_logs())
-    with pytest.raises(Overtaken, match="only one pipeline may write there"):
+    with pytest.raises(Overtaken, match="a table has one writer"):
         lake.batch(former, 11, 30)
     lake.batch(successor, 11, 20)
 

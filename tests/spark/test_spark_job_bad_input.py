@@ -10,16 +10,16 @@ from random import Random
 
 import pytest
 
+from faults.small_disk import small_disk
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.job import service
 from logpipeline_spark.job.service import logs_for, storage_for
 from logpipeline_spark.table.verify import Report, verify
-from small_disk import small_disk
-from spark_jobs import Table, one_sentence
-from spark_streams import STREAMS, Streams, running_streams
-from tables_made import opened
+from tables.jobs import Table, one_sentence
+from tables.made import opened
+from tables.streams import STREAMS, Streams, running_streams
 
-pytest_plugins = ["spark_table_fixtures"]
+pytest_plugins = ["tables.table_fixtures"]
 
 pytestmark = pytest.mark.timeout(300)
 DISK_BYTES = 8_000_000

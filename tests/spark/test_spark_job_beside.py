@@ -10,10 +10,10 @@ import pytest
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source.offsets import Place
-from spark_jobs import Table, one_sentence
-from spark_streams import Streams
+from tables.jobs import Table, one_sentence
+from tables.streams import Streams
 
-pytest_plugins = ["spark_table_fixtures"]
+pytest_plugins = ["tables.table_fixtures"]
 
 
 @pytest.mark.smoke

@@ -14,11 +14,11 @@ from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import s3
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.verify import verify
-from spark_jobs import Table
-from spark_streams import Streams
-from tables_s3 import BUCKET, REGION, S3Server
+from tables.jobs import Table
+from tables.s3 import BUCKET, REGION, S3Server
+from tables.streams import Streams
 
-pytest_plugins = ["spark_table_fixtures", "spark_s3_fixtures"]
+pytest_plugins = ["tables.table_fixtures", "tables.s3_fixtures"]
 
 SMALL = "small"
 

@@ -10,10 +10,10 @@ from pyiceberg.catalog import load_catalog
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
 from logpipeline_spark.formats.log import Change
-from spark_jobs import Table
-from spark_streams import Streams
+from tables.jobs import Table
+from tables.streams import Streams
 
-pytest_plugins = ["spark_table_fixtures"]
+pytest_plugins = ["tables.table_fixtures"]
 
 pytestmark = [
     pytest.mark.timeout(240),

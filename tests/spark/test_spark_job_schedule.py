@@ -16,11 +16,11 @@ import pytest
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.job import service
 from ports import free_port
-from spark_jobs import COMMAND, Table
-from spark_streams import Streams
+from tables.jobs import COMMAND, Table
+from tables.streams import Streams
 from waiting import eventually
 
-pytest_plugins = ["spark_table_fixtures"]
+pytest_plugins = ["tables.table_fixtures"]
 
 pytestmark = pytest.mark.timeout(300)
 WITHIN_S = 90.0

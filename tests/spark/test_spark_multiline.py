@@ -7,8 +7,8 @@ import pytest
 from logpipeline.multiline import Limits, chosen
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.events import COLUMNS, events
-from spark_local import local_spark
-from traces import ORDINARY, SOURCES, TRACES, by_key, joined, lines_of, row_of, table_of
+from tables.local_spark import local_spark
+from tables.traces import ORDINARY, SOURCES, TRACES, by_key, joined, lines_of, row_of, table_of
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -18,19 +18,19 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from component import Component
-from fault_settings import is_soak, seeds
+from components.component import Component
+from faults.settings import is_soak, seeds
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.options import NatsOptions
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
-from spark_backlog import LINES_OF_BATCH, Backlog, Digests, digests_of
-from spark_local import local_spark
 from spark_versions import IS_NEWEST
-from spark_victims import busy_worker_of, jvm_of
-from tables_made import logs
+from tables.backlog import LINES_OF_BATCH, Backlog, Digests, digests_of
+from tables.local_spark import local_spark
+from tables.made import logs
+from tables.victims import busy_worker_of, jvm_of
 from waiting import eventually
 
 VICTIMS = ("driver", "jvm", "worker", "server")

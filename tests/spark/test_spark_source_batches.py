@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_each_batch import KILLED, run, run_and_die, written
-from spark_local import lines_in, run_available
-from spark_streams import Streams, running_streams
+from tables.each_batch import KILLED, run, run_and_die, written
+from tables.local_spark import lines_in, run_available
+from tables.streams import Streams, running_streams
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -14,8 +14,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from logpipeline_spark.errors import sentence_of
-from spark_local import lines_in, run_available, start
-from spark_streams import Streams, running_streams
+from tables.local_spark import lines_in, run_available, start
+from tables.streams import Streams, running_streams
 from waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)

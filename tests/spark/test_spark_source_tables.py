@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from logpipeline_spark.errors import sentence_of
-from spark_local import read
-from spark_streams import Streams, running_streams
+from tables.local_spark import read
+from tables.streams import Streams, running_streams
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -15,12 +15,12 @@ from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.verify import verify
-from tables_crash import KEPT_FROM, LAST
-from tables_made import Key, keys, logs
-from tables_s3 import S3Server
-from tables_writers import Writers, running_writers
+from tables.crash import KEPT_FROM, LAST
+from tables.made import Key, keys, logs
+from tables.s3 import S3Server
+from tables.writers import Writers, running_writers
 
-pytest_plugins = ["spark_s3_fixtures"]
+pytest_plugins = ["tables.s3_fixtures"]
 
 SIGKILLED = -9
 ROUNDS = 4

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import tables_nemesis
-from fault_settings import is_soak, seeds
+import own_modules
+from faults.settings import is_soak, seeds
 from logpipeline_spark.formats.log import GRACE_HOURS, Format
 from logpipeline_spark.table.counts import MINUTES
 from logpipeline_spark.table.files import LINES, ROLLUP_MINUTE, SUFFIX
@@ -28,13 +27,14 @@ from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Upkeep
 from logpipeline_spark.table.verify import verify
 from spark_versions import need_jars
-from tables_actors import Place, rows_of
-from tables_board import BATCH, IDXS, Facts, Row, complaints, row_of
-from tables_nemesis import Order, Report
-from tables_s3 import REGION, S3Server
+from tables import nemesis
+from tables.actors import Place, rows_of
+from tables.board import BATCH, IDXS, Facts, Row, complaints, row_of
+from tables.nemesis import Order, Report
+from tables.s3 import REGION, S3Server
 from waiting import eventually
 
-pytest_plugins = ["spark_s3_fixtures"]
+pytest_plugins = ["tables.s3_fixtures"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -59,12 +59,16 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
     # Whoever is killed leaves temporary files, which go with the test's.
     folder = tmp_path_factory.mktemp("killed")
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore::DeprecationWarning", tables_nemesis.__file__],
+        own_modules.command(nemesis.__name__),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={
+            **own_modules.environment(),
+            "TMPDIR": str(folder),
+            "PYTHONWARNINGS": "ignore::DeprecationWarning",
+        },
     )
     with process:
         try:

@@ -17,16 +17,16 @@ import pyarrow.fs
 import pytest
 from obstore.fsspec import FsspecStore
 
-from bucket_queries import ask
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.scan import files, urls
 from logpipeline_spark.table.storage import LocalStorage, Storage
-from spark_local import local_spark
 from spark_versions import need_jars
-from tables_made import batch, lines, logs, opened
-from tables_s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server
+from tables.bucket_queries import ask
+from tables.local_spark import local_spark
+from tables.made import batch, lines, logs, opened
+from tables.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 
-pytest_plugins = ["spark_s3_fixtures"]
+pytest_plugins = ["tables.s3_fixtures"]
 
 LAST = 130
 READERS = ("pyarrow", "duckdb", "polars", "pandas", "spark")

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from faults.small_disk import small_disk
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.table.files import WRITING
 from logpipeline_spark.table.s3 import S3Options, S3Storage, storage_of
 from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage, Storage
-from small_disk import small_disk
-from tables_made import batch, logs, opened
-from tables_s3 import BUCKET, S3Server
+from tables.made import batch, logs, opened
+from tables.s3 import BUCKET, S3Server
 
-pytest_plugins = ["spark_s3_fixtures"]
+pytest_plugins = ["tables.s3_fixtures"]
 
 WRITERS = 4
 ROUNDS = 10

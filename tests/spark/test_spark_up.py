@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from components.pipeline_up import PipelineUp
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
-from pipeline_up import PipelineUp
-from tables_made import logs
+from tables.made import logs
 from waiting import eventually
 
 # A JVM starts in some seconds, on a busy machine in more.

@@ -23,7 +23,7 @@ from logpipeline_spark.table.counts import by_minute, by_source, counted
 from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName, Range
 from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.storage import LocalStorage
-from tables_made import LIFE, STREAM, kept, opened
+from tables.made import LIFE, STREAM, kept, opened
 
 # Where a test puts the pictures, if it is to keep them.
 FOLDER_VARIABLE = "PICTURES"

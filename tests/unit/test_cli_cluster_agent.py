@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from components.partition_files import PLACE, Writer, opened
 from logpipeline_cli import committed
 from logpipeline_cli.cluster import remote_agent
 from logpipeline_cli.cluster.remote_agent import Kind, StreamCut, read_frame
 from logpipeline_cli.file_entries import Entry, in_order
 from logpipeline_collector.files.committed import CommittedFile
-from partition_files import PLACE, Writer, opened
 
 BLOCK = b"".join(b"line %05d\n" % number for number in range(20_000))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from child_manifests import children as build_children
-from child_manifests import pod_templates, resource
+from cluster.child_manifests import children as build_children
+from cluster.child_manifests import pod_templates, resource
 from logpipeline_cli.cluster.agent_pods import Claimed, Running, manifest, places, waiting_for
 from logpipeline_operator.children import Manifest
 

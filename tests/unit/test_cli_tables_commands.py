@@ -25,9 +25,9 @@ from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.scan import files as files_of
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.writer import TableWriter
-from tables_erased import age, delta
-from tables_fed import Job, Sent, lose_state
-from tables_made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened
+from tables.erased import age, delta
+from tables.fed import Job, Sent, lose_state
+from tables.made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened
 
 # 100 messages of two lines; of three messages one has no level.
 MESSAGES = 100

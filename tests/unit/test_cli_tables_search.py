@@ -19,7 +19,7 @@ from logpipeline_spark.table.files import FileName, Range
 from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
-from tables_made import BEGIN, LIFE, STREAM, kept, lines, logs, opened, upkeep
+from tables.made import BEGIN, LIFE, STREAM, kept, lines, logs, opened, upkeep
 
 TEXTS = (
     "conn reset by peer user=42",

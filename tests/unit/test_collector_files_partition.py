@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from components.partition_files import PLACE, FailingDescriptors, Writer, contents, opened, position
 from logpipeline.records import Question, Reached
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.files.committed import committed_files
@@ -18,7 +19,6 @@ from logpipeline_collector.sink import (
     SinkFailed,
     SinkFull,
 )
-from partition_files import PLACE, FailingDescriptors, Writer, contents, opened, position
 
 
 def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.partition_files import PLACE, Writer, contents, opened
 from logpipeline.records import Question
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.sink import SinkFailed
-from partition_files import PLACE, Writer, contents, opened
 
 # Hundreds of folders: on a disk that is synchronised for each commit they take their time.
 MEMORY = Path("/dev/shm")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import zstandard
 
+from components.partition_files import PLACE, FailingDescriptors, Writer, contents, opened
 from logpipeline.listing import files_below
 from logpipeline_collector.files import maintenance
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.files.output import Descriptors
-from partition_files import PLACE, FailingDescriptors, Writer, contents, opened
 
 # Room for two of the files that a partition sets aside.
 LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commit_protocol import Bounds, Twice, search
+from components.commit_protocol import Bounds, Twice, search
 
 
 def test_no_order_of_steps_puts_a_line_into_two_folders_or_none() -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from journal_sink import Journals, JournalSink, Lines, framed, read
+from components.journal_sink import Journals, JournalSink, Lines, framed, read
+from components.partition_files import FailingDescriptors, config_of
+from components.sink_contract import PARTITION, ContractBroken, Died, check
 from logpipeline.deduplication import SourceState
 from logpipeline_collector.files import commit as commits
 from logpipeline_collector.files.committed import CommittedFile, committed_files, read_succession
@@ -20,8 +22,6 @@ from logpipeline_collector.files.output import Append, OutputFiles
 from logpipeline_collector.files.partition import FileStorage, PartitionFiles
 from logpipeline_collector.files.state import State
 from logpipeline_collector.sink import LocalCommit, SinkFull, SourceName
-from partition_files import FailingDescriptors, config_of
-from sink_contract import PARTITION, ContractBroken, Died, check
 
 SEEDS = range(6)
 # A defect is found by one of so many sequences.
@@ -299,7 +299,7 @@ class Shared(JournalSink):
 
     def __init__(self, path: Path, faults: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("journal_sink.fcntl.flock", lambda *_: None)
+            patch.setattr("components.journal_sink.fcntl.flock", lambda *_: None)
             super().__init__(path, faults)
 
 

@@ -15,7 +15,7 @@ from logpipeline.multiline import (
     chosen,
     events_of,
 )
-from traces import ORDINARY, SOME_LINES, TRACES
+from tables.traces import ORDINARY, SOME_LINES, TRACES
 
 BEFORE, AFTER = "2026-11-24 10:00:00 INFO before", "2026-11-24 10:00:09 INFO after"
 CASES = [(name, trace) for name, traces in TRACES.items() for trace in traces]

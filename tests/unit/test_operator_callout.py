@@ -12,14 +12,14 @@ import jwt
 import nkeys
 import pytest
 
-from child_manifests import child, children, resource
-from child_manifests import settings as child_settings
+from cluster.child_manifests import child, children, resource
+from cluster.child_manifests import settings as child_settings
+from cluster.pod_tokens import ApiServer
 from logpipeline.authority import user_of_reader
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request, new_seed
 from logpipeline_operator.callout.service import Answers
 from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
 from logpipeline_operator.children import credentials
-from pod_tokens import ApiServer
 
 AUDIENCE = "prod-nats.logging.nats.logpipeline.dev"
 API = ApiServer()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from child_manifests import resource
+from cluster.child_manifests import resource
 from logpipeline_operator.certificates import (
     AUTHORITY_LIFE,
     OVERLAP,

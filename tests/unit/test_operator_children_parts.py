@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from child_manifests import SETTINGS, child, children, pod_spec, resource
-from child_manifests import settings as child_settings
+from cluster.child_manifests import SETTINGS, child, children, pod_spec, resource
+from cluster.child_manifests import settings as child_settings
 from logpipeline.authority import permissions
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_collector.config import from_pipeline as collector_config

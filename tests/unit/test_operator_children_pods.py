@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from child_manifests import child, children, pod_spec, pod_templates, resource
-from child_manifests import settings as child_settings
+from cluster.child_manifests import child, children, pod_spec, pod_templates, resource
+from cluster.child_manifests import settings as child_settings
+from cluster.restricted_pods import restricted_faults
 from logpipeline_operator.children import NoImage, build
 from logpipeline_operator.children.pods import CONFIG_HASH_ANNOTATION
-from restricted_pods import restricted_faults
 
 FIELDS = {
     "collector": ("collectors",),

@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from child_manifests import SETTINGS, UID, child, children, resource, workloads
-from child_manifests import settings as child_settings
+from cluster.child_manifests import SETTINGS, UID, child, children, resource, workloads
+from cluster.child_manifests import settings as child_settings
 from logpipeline.spec.model import NAME_CHARS_MAX
 from logpipeline_operator.children import (
     Manifest,

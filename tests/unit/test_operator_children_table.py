@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from child_manifests import SETTINGS, child, children, pod_spec, resource
-from child_manifests import settings as child_settings
+from cluster.child_manifests import SETTINGS, child, children, pod_spec, resource
+from cluster.child_manifests import settings as child_settings
+from cluster.restricted_pods import restricted_faults
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.children import (
     Manifest,
@@ -24,7 +25,6 @@ from logpipeline_operator.children.model import SPARK_BLOCKS_PORT, SPARK_DRIVER_
 from logpipeline_operator.children.policies import build as policies
 from logpipeline_spark.job import kubernetes
 from logpipeline_spark.job.settings import settings_of
-from restricted_pods import restricted_faults
 
 SETTINGS_SPARK = child_settings(spark_role="ClusterRole/makes-executors")
 BUCKET: dict[str, Any] = {

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from child_manifests import child, children
-from child_manifests import settings as child_settings
+from cluster.child_manifests import child, children
+from cluster.child_manifests import settings as child_settings
+from cluster.restricted_pods import restricted_faults
+from components.status_facts import NOW, archiving, condition, pipeline
 from logpipeline_operator.children import Manifest, kinds
 from logpipeline_operator.cluster.kinds import SPARK_APACHE, SPARK_KUBEFLOW
 from logpipeline_operator.status import pods, status_of
 from logpipeline_operator.status.errors import of_no_spark_operator
-from restricted_pods import restricted_faults
-from spark_applications import SHAPES, misfits
-from status_facts import NOW, archiving, condition, pipeline
+from tables.applications import SHAPES, misfits
 
 APIS = (SPARK_APACHE, SPARK_KUBEFLOW)
 TABLE: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from child_manifests import resource
+from cluster.child_manifests import resource
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children.model import ACCOUNTS_LABEL, TLS_LABEL, Manifest
 from logpipeline_operator.volume_claims import Growth, began_with_tls, may_have_accounts, to_grow

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from child_manifests import resource
+from cluster.child_manifests import resource
 from logpipeline.lag import PartitionState
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator import membership

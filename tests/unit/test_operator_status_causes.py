@@ -8,6 +8,15 @@ from typing import Any
 
 import pytest
 
+from components.status_facts import (
+    NOW,
+    PARTITIONS,
+    condition,
+    jetstream,
+    partition,
+    pipeline,
+    working,
+)
 from logpipeline.nats.connection import ConnectFailed
 from logpipeline.plan.apply import Outcome, Report, Result
 from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
@@ -25,7 +34,6 @@ from logpipeline_operator.status import (
     status_of,
 )
 from logpipeline_operator.status import errors as errors_of
-from status_facts import NOW, PARTITIONS, condition, jetstream, partition, pipeline, working
 
 
 def ready(facts: Facts) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 
+from components.status_facts import NOW, any_facts, jetstream, later, working
 from logpipeline.nats.connection import ConnectFailed
 from logpipeline_operator.status import (
     Event,
@@ -19,7 +20,6 @@ from logpipeline_operator.status import (
     status_of,
 )
 from logpipeline_operator.status import errors as errors_of
-from status_facts import NOW, any_facts, jetstream, later, working
 
 AWAY = working(
     jetstream=None,

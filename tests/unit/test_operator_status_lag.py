@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.status_facts import partition
 from logpipeline_operator.status.text import age_text, bytes_text, lag_text
-from status_facts import partition
 
 MIB = 2**20
 FRESH = "< 10 s"

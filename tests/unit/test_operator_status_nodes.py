@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from components.status_facts import NOW, condition, jetstream, working
 from logpipeline.backlog import ShipperBacklog
 from logpipeline_operator.status import Facts, Reason, Workload, previous_status, status_of
-from status_facts import NOW, condition, jetstream, working
 
 LATE = ShipperBacklog("prod-shipper-x", "", {"node-7": (10**9, 900.0), "node-3": (5, 301.0)})
 

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from components.status_facts import NOW, PASSWORD, any_facts, condition, later, working
 from logpipeline.spec.crd import CHECKED_EVERY_S, STATUS_SCHEMA
 from logpipeline_operator.status import (
     Facts,
@@ -20,7 +21,6 @@ from logpipeline_operator.status import (
     news_of,
     status_of,
 )
-from status_facts import NOW, PASSWORD, any_facts, condition, later, working
 
 # A whole look is slow to make up; a share of the usual examples is enough for each promise.
 share = settings(max_examples=settings.default.max_examples // 3)  # type: ignore[union-attr]

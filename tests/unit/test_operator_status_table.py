@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
+from components.status_facts import (
+    NOW,
+    archiving,
+    condition,
+    jetstream,
+    later,
+    progress,
+    table_state,
+    working,
+)
 from logpipeline.lag import StreamLag
 from logpipeline.tables.progress import is_overtaken_soon
 from logpipeline_operator.status import Facts, Workload, events_of, is_changed, status_of
 from logpipeline_operator.status.summary import FIGURES_EVERY_S
 from logpipeline_operator.status.text import fresh_from
-from status_facts import NOW, archiving, condition, jetstream, later, progress, table_state, working
 
 KIND = "TableRunning"
 STREAM = "LP_team_prod_0"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from components.status_facts import NOW, jetstream, partition, working
 from logpipeline.records import GoneFolder
 from logpipeline_operator.status import events_of, status_of
-from status_facts import NOW, jetstream, partition, working
 
 MEMBER = "prod-collector-1"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from log_chain import GRACE_S, Folder
+from components.log_chain import GRACE_S, Folder
 from logpipeline_shipper.files import tail
 from logpipeline_shipper.files.open_file import NotNow, TooManyOpen, Unreadable
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from log_chain import Folder, append, joined
+from components.log_chain import Folder, append, joined
 
 HEADER = b"time,level,message\n"
 # More than any rotator keeps, and than was remembered once.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from log_chain import GRACE_S, Folder, append, joined
+from components.log_chain import GRACE_S, Folder, append, joined
 from logpipeline.checksum import NOTHING
 from logpipeline.wire import Previous
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from log_chain import HEADER, Folder, OldFolder, append, joined, pack
+from components.log_chain import HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline.checksum import NOTHING
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import open_reader

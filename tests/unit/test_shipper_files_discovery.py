@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from log_chain import Folder, joined
+from components.log_chain import Folder, joined
 from logpipeline_shipper.files.directory_scan import roots_of
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.listing import HostSources, Listing, SourceId

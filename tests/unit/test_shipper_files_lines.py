@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from log_chain import Folder, append, joined
+from components.log_chain import Folder, append, joined
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from log_chain import HEADER, Folder, append, joined, pack
+from components.log_chain import HEADER, Folder, append, joined, pack
 from logpipeline.codecs import CODECS
 from logpipeline_shipper.files.file_identity import Resemblance
 from logpipeline_shipper.files.reader import INPUT_BYTES, PackedReader, PlainReader

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joined, pack
+from components.log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline_shipper import file_owners
 from logpipeline_shipper.file_owners import HELD_GROWING_S, HELD_S
 from logpipeline_shipper.files.chunk import Chunk

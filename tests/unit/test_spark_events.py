@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logpipeline.multiline import AUTO, LIMITS, PRESETS, Limits, Rules, chosen
 from logpipeline_spark.events import COLUMNS, duckdb_query
-from traces import SOURCES, TRACES, by_key, joined, lines_of, row_of, some_rows, table_of
+from tables.traces import SOURCES, TRACES, by_key, joined, lines_of, row_of, some_rows, table_of
 
 Rows = list[dict[str, object]]
 

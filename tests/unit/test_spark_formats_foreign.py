@@ -14,9 +14,9 @@ from deltalake import DeltaTable, TableFeatures
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.iceberg import IcebergLog
-from tables_erased import FORMATS, Lake, in_order
-from tables_foreign import delete_by_position
-from tables_made import BEGIN, upkeep
+from tables.erased import FORMATS, Lake, in_order
+from tables.foreign import delete_by_position
+from tables.made import BEGIN, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 

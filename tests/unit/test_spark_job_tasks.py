@@ -21,7 +21,7 @@ from logpipeline_spark.table.counts import MINUTES, SOURCES, added, by_minute, b
 from logpipeline_spark.table.files import FileEntry, FileName
 from logpipeline_spark.table.parquet import OPEN_MAX, ParquetFile, write_ranges
 from logpipeline_spark.table.storage import LocalStorage
-from tables_made import BEGIN, LIFE, lines
+from tables.made import BEGIN, LIFE, lines
 
 CREATED = "2026-11-21T00:00:00Z"
 HOUR = timedelta(hours=1)

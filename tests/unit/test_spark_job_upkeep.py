@@ -14,7 +14,7 @@ from logpipeline_spark.table.compaction import Sizes
 from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
-from tables_made import batch, logs, opened, upkeep
+from tables.made import batch, logs, opened, upkeep
 from waiting import eventually
 
 

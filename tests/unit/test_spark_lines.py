@@ -11,7 +11,7 @@ from logpipeline_spark.lines import arrow as lines_table
 from logpipeline_spark.lines.arrow import tables_of
 from logpipeline_spark.lines.messages import groups
 from logpipeline_spark.lines.schema import FEW_VALUES, LINES, LINES_ENCODED
-from spark_messages import HOST, ORIGIN, SUBJECT, TIME_NS, foreign, lines_of, message
+from tables.messages import HOST, ORIGIN, SUBJECT, TIME_NS, foreign, lines_of, message
 
 T = b"2026-11-21T10:00:00.123456789Z"
 

@@ -24,7 +24,7 @@ from logpipeline_spark.lines.schema import (
     schema_of,
 )
 from logpipeline_spark.lines.timestamps import instants
-from spark_messages import ORIGIN, message
+from tables.messages import ORIGIN, message
 
 NEAR_US = 1_795_600_000_000_000  # 2026-11-25
 JSON = ParseRule(

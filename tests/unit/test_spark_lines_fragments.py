@@ -9,7 +9,7 @@ import pytest
 
 from logpipeline_spark.lines.crilines import are_whole
 from logpipeline_spark.lines.layout import PADDING
-from spark_messages import ORIGIN, lines_of, message
+from tables.messages import ORIGIN, lines_of, message
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
 SHORT = b"2026-11-21T10:00:00.1Z"

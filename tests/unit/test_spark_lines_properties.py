@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline import cri
-from spark_messages import ORIGIN, foreign, lines_of, message
-from spark_reference import COMPARED, EPOCH, rows_of
+from tables.messages import ORIGIN, foreign, lines_of, message
+from tables.reference import COMPARED, EPOCH, rows_of
 
 MICROSECOND = timedelta(microseconds=1)
 TIMES = [

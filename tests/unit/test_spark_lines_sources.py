@@ -12,7 +12,7 @@ from logpipeline.deduplication import NOTHING, SourceState, decide
 from logpipeline.wire import Previous
 from logpipeline_spark.lines.messages import Message, Run, Seen, groups, joined, seen_of
 from logpipeline_spark.lines.schema import Origin
-from spark_messages import HOST, ORIGIN, foreign, lines_of, message
+from tables.messages import HOST, ORIGIN, foreign, lines_of, message
 
 A, B = "a" * 16, "b" * 16
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from components.raw_nats import Message as RawMessage
+from components.raw_nats import no_text
+from components.strange_messages import strange_messages
 from logpipeline.wire import encode_headers
 from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.source.datasource import batches
 from logpipeline_spark.source.options import parse
-from raw_nats import Message as RawMessage
-from raw_nats import no_text
-from spark_messages import ORIGIN, SUBJECT, TIME_NS, batch_for
-from strange_messages import strange_messages
+from tables.messages import ORIGIN, SUBJECT, TIME_NS, batch_for
 
 DATA = b"odd\n"
 

@@ -27,7 +27,7 @@ from logpipeline_spark.table.state import Kept, WrongRange
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.writer import BEGIN_ATTEMPTS, PATIENCE_S, Held
-from tables_made import (
+from tables.made import (
     BEGIN,
     LIFE,
     STEP,
@@ -301,7 +301,7 @@ def test_a_silent_writer_is_waited_for_and_loses_the_table(storage: LocalStorage
     assert successor.writer != sleeper.writer
     batch(successor, storage, "1", 11, 15)
 
-    with pytest.raises(Overtaken, match="meanwhile: only one pipeline"):
+    with pytest.raises(Overtaken, match="meanwhile: stop one of them"):
         sleeper.commit_batch("1", {STREAM: Range(LIFE, 11, 20)}, left, kept(sleeper))
 
     assert keys_of(storage) == keys(1, 15)

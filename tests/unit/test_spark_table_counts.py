@@ -25,7 +25,7 @@ from logpipeline_spark.table.scan import tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
 from logpipeline_spark.table.verify import verify
-from tables_made import BEGIN, counted_batch, logs, opened, upkeep
+from tables.made import BEGIN, counted_batch, logs, opened, upkeep
 
 SOON = BEGIN + timedelta(hours=5)
 OVER = BEGIN + timedelta(days=4)

@@ -34,8 +34,8 @@ from logpipeline_spark.table.state import WrongRange
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.writer import TableWriter
-from tables_erased import FORMATS, Lake, Row, mixed, rows_of
-from tables_made import BEGIN, LIFE, STREAM, kept, lines, table_files, upkeep
+from tables.erased import FORMATS, Lake, Row, mixed, rows_of
+from tables.made import BEGIN, LIFE, STREAM, kept, lines, table_files, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)

@@ -14,8 +14,8 @@ import pytest
 from logpipeline_spark.formats.log import Late
 from logpipeline_spark.table import erasure as erasure_module
 from logpipeline_spark.table import upkeep as upkeep_module
-from tables_erased import FORMATS, SLEPT_HOURS, Evening, Lake, in_order
-from tables_made import BEGIN, upkeep
+from tables.erased import FORMATS, SLEPT_HOURS, Evening, Lake, in_order
+from tables.made import BEGIN, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 

@@ -25,7 +25,7 @@ from logpipeline_spark.table.compaction import (
 from logpipeline_spark.table.files import FileEntry, FileName, folder_of
 from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.storage import LocalStorage
-from tables_made import LIFE, STREAM, lines
+from tables.made import LIFE, STREAM, lines
 
 HOSTS = [f"node-{number}" for number in range(8)]
 NAMES = st.sampled_from(["a", "b", "é", "", None])

@@ -27,8 +27,8 @@ from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.state import States
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.writer import PATIENCE_S, Held
-from tables_erased import FORMATS, Lake
-from tables_fed import (
+from tables.erased import FORMATS, Lake
+from tables.fed import (
     CREATED,
     Job,
     Play,
@@ -38,7 +38,7 @@ from tables_fed import (
     spans_of,
     states,
 )
-from tables_made import BEGIN, STREAM, upkeep
+from tables.made import BEGIN, STREAM, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 # The state beside a log is the same, whatever that is.

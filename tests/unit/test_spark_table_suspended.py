@@ -24,8 +24,8 @@ from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.writer import TableWriter
-from tables_erased import FORMATS, SLEPT_HOURS, Evening, age, in_order, mixed
-from tables_made import counted_batch, logs, opened, upkeep
+from tables.erased import FORMATS, SLEPT_HOURS, Evening, age, in_order, mixed
+from tables.made import counted_batch, logs, opened, upkeep
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

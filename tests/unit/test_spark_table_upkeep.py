@@ -35,8 +35,8 @@ from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import Report
 from logpipeline_spark.table.verify import verify as verify_table
 from logpipeline_spark.table.writer import COUNTS, TableWriter
-from tables_erased import FORMATS, Lake, in_order, mixed
-from tables_made import (
+from tables.erased import FORMATS, Lake, in_order, mixed
+from tables.made import (
     BEGIN,
     LIFE,
     STREAM,

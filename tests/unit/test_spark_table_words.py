@@ -40,8 +40,8 @@ from logpipeline_spark.table.word_filters import (
     distinct,
     words_of,
 )
-from tables_erased import FORMATS, Lake
-from tables_made import BEGIN, LIFE, kept, lines, logs, opened, upkeep
+from tables.erased import FORMATS, Lake
+from tables.made import BEGIN, LIFE, kept, lines, logs, opened, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)

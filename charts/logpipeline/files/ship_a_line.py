@@ -22,7 +22,7 @@ from kubernetes.aio.stream import WsApiClient
 GROUP, VERSION, PLURAL = "logpipeline.dev", "v1alpha1", "logpipelines"
 POLL_S = 2.0
 CLEANUP_S = 120.0
-# Only what was written just now is looked through: the collectors' files may hold terabytes.
+# Only files that were changed recently are searched: the collectors' files may hold terabytes.
 FRESH_S = 1800
 # Python is the one program in a collector's image. A file that is rotated meanwhile is found later.
 COUNT = """

@@ -428,7 +428,8 @@ class Upkeep:
         self._retention.report(self.rotated)
 
     def run(self, now_s: float, clock: Callable[[], float]) -> None:
-        """Do what is due at *now_s* (seconds since 1970), for a round's time by *clock*.
+        """Do the work that is due at *now_s* (seconds since 1970), for at most a round's time, as
+        *clock* measures it.
 
         Raises:
             SinkFull: there is no room for it now.

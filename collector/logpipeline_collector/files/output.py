@@ -2,7 +2,7 @@
 it back.
 
 Before its first commit a new file has only a scratch name, in a folder beside the state. After a
-crash, what is in that folder is removed.
+crash, the files in that folder are removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Key = tuple[object, int]
 
 log = logging.getLogger(__name__)
 
-# Kept free, so that what was written can be committed: SQLite's log, folders, names.
+# Space that is kept free, so that a commit always has room for SQLite's log, folders and names.
 RESERVE_BYTES = 16 * 1024 * 1024
 # On a small volume only this part is kept free.
 RESERVE_SHARE = 16

@@ -55,7 +55,7 @@ class PartitionFiles:
 
     @classmethod
     def open(cls, config: FilesConfig, partition: int, descriptors: Descriptors) -> Self:
-        """Open the partition's files, and take back what was not committed.
+        """Open the partition's files, and undo the writes that were not committed.
 
         Raises:
             SinkBusy: another process has them open.
@@ -142,7 +142,7 @@ class PartitionFiles:
         return self._state.last()
 
     def sources(self) -> dict[SourceName, SourceState]:
-        """Return what is known of each source as of the last commit."""
+        """Return the state of each source as of the last commit."""
         return self._state.sources()
 
     def source_rows(self) -> list[tuple[str, str]]:
@@ -172,7 +172,7 @@ class PartitionFiles:
                 self._upkeep.run(now_s, time.monotonic)
 
     def set_aside(self, now_s: float) -> None:
-        """Rotate every file: what is written next follows what another folder holds."""
+        """Rotate every file: another folder has lines that belong before the next ones."""
         with self._working:
             self._upkeep.set_aside(now_s)
 

@@ -27,13 +27,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Damaged, Refused, sentence_of
 from logpipeline_spark.formats.log import (
-    COMMITTED_WITHIN,
     GRACE_HOURS,
     Change,
     Conflict,
     Former,
     Overtaken,
     Version,
+    is_late,
 )
 from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.files import FileEntry, folder_of, partition_of
@@ -251,7 +251,7 @@ class DeltaLog:
                 except TableNotFoundError:
                     return
                 self._shorten(table, now)
-                if datetime.now(UTC) - looked > COMMITTED_WITHIN:
+                if is_late(looked):
                     # This process was suspended. What others committed since it read the log is
                     # old by now, and the vacuum would take it for files of no version.
                     continue
@@ -330,7 +330,7 @@ class DeltaLog:
         if is_ours or is_first:
             raise Overtaken(
                 f"Another writer committed to {self._storage.url} meanwhile: "
-                "only one pipeline may write there."
+                "stop one of them: a table has one writer."
             )
 
     def _refuse_conflict(self, place: str, change: Change) -> None:

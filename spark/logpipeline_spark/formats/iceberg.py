@@ -28,13 +28,13 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.log import (
-    COMMITTED_WITHIN,
     GRACE_HOURS,
     Change,
     Conflict,
     Former,
     Overtaken,
     Version,
+    is_late,
 )
 from logpipeline_spark.table.files import FileEntry, is_ours, name_of
 from logpipeline_spark.table.storage import Storage
@@ -166,7 +166,7 @@ class IcebergLog:
                             state = json.dumps([change.transaction, dict(change.state)])
                             number = str(change.transaction)
                             transaction.set_properties({TRANSACTION: number, STATE: state})
-                        if datetime.now(UTC) - looked > COMMITTED_WITHIN:
+                        if is_late(looked):
                             # This process was suspended: a clean-up may have removed the lists of
                             # files that were just written. They are written again.
                             raise CommitFailedException("the process was suspended")
@@ -324,7 +324,7 @@ class IcebergLog:
         if int(table.properties.get(TRANSACTION, 0)) != self._seen:
             raise Overtaken(
                 f"Another writer committed to {self._identifier} meanwhile: "
-                "only one pipeline may write there."
+                "stop one of them: a table has one writer."
             )
 
     def _replace(self, table: Table, transaction: Transaction, change: Change) -> None:

@@ -50,6 +50,11 @@ class Late(Refused):
     """
 
 
+def is_late(since: datetime) -> bool:
+    """Return whether a clean-up may take files that were begun at *since* for leftovers by now."""
+    return datetime.now(UTC) - since > COMMITTED_WITHIN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """The change of one version. *transaction* is a batch's number, None for upkeep, which may run
@@ -74,8 +79,8 @@ class Change:
         """
         if self.begun is None or not self.added:
             return
-        waited = datetime.now(UTC) - self.begun
-        if waited > COMMITTED_WITHIN:
+        if is_late(self.begun):
+            waited = datetime.now(UTC) - self.begun
             raise Late(
                 f"The written files waited {waited} for their commit, and a clean-up removes them "
                 f"after {GRACE_HOURS} hours: nothing was changed. If the machine did not sleep, do "

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from cluster_bare import binaries, requirements
+from cluster.bare import binaries, requirements
 from tiers.steps import Step, pytest_step
 
 SPARK43 = ".venv-spark43"

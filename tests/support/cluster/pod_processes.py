@@ -1,0 +1,68 @@
+"""The processes of a container, seen from this machine: a test kills them as a machine without
+memory does, and Kubernetes learns of it afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.pipelines import Pipeline
+from tables.victims import is_computing
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The one container of a pod that runs."""
+
+    id: str
+    pod: str
+    node: str
+
+    def computes(self) -> bool:
+        """Whether a Python of Spark's computes in it at this moment."""
+        return any(is_computing(pid) for pid in self._processes())
+
+    def kill(self) -> None:
+        """Kill all that runs in it."""
+        found = self._processes()
+        assert found, f"no process runs in {self.pod}"
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+    def _processes(self) -> list[int]:
+        # The nodes are processes of this machine, and so are their pods.
+        return [
+            int(folder.name)
+            for folder in Path("/proc").iterdir()
+            if folder.name.isdecimal() and self.id in _groups(folder)
+        ]
+
+
+def containers(pipeline: Pipeline, component: str) -> list[Container]:
+    """Return the containers of *component* that run now."""
+    pods = pipeline.cluster.get(
+        "pods", pipeline.here, f"--selector=app.kubernetes.io/component={component},"
+        f"app.kubernetes.io/instance={pipeline.name}",
+    )["items"]  # fmt: skip
+    return [
+        Container(_id(status), pod["metadata"]["name"], pod["spec"]["nodeName"])
+        for pod in pods
+        for status in pod.get("status", {}).get("containerStatuses", [])
+        if "running" in status.get("state", {})
+    ]
+
+
+def _id(status: dict[str, Any]) -> str:
+    return str(status["containerID"]).rpartition("/")[2]
+
+
+def _groups(folder: Path) -> str:
+    try:
+        return (folder / "cgroup").read_text()
+    except OSError:
+        # It has ended meanwhile.
+        return ""
