@@ -154,7 +154,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 def _takes_over(path: Path, pipeline_uid: str) -> bool:
     """Note the pipeline of the folder; return whether it was a former pipeline, deleted since: its
-    positions say nothing about the archive of the new one.
+    positions say nothing about what collectors of the new one have.
     """
     file = path / "pipeline"
     try:

@@ -345,7 +345,7 @@ class Shipper:
 
     def _stream_went_back(self, stream: str) -> None:
         log.error(
-            "the sequences of the stream went back; what is not archived is sent again",
+            "the sequences of the stream went back; what is not collected is sent again",
             extra={"stream": stream},
         )
         self._manager.doubt_subjects(self._acks.subjects_of(stream), ROLLED_BACK)

@@ -99,7 +99,7 @@ async def test_no_line_is_lost_while_certificates_and_authority_change(tmp_path:
     pipeline = resource(nats=REQUIRED)
     container = tmp_path / "pods" / "shop_web-1_1234" / "web"
     container.mkdir(parents=True)
-    archived = tmp_path / "files" / "logs" / "node-a" / "shop" / "web-1" / "web.log"
+    collected = tmp_path / "files" / "logs" / "node-a" / "shop" / "web-1" / "web.log"
     written: list[str] = []
 
     def write() -> None:
@@ -109,7 +109,7 @@ async def test_no_line_is_lost_while_certificates_and_authority_change(tmp_path:
                 log.write(f"2026-01-31T12:00:00.000000001Z stdout F {written[-1]}\n")
 
     def has_all() -> bool:
-        return archived.exists() and archived.read_text().splitlines() == written
+        return collected.exists() and collected.read_text().splitlines() == written
 
     async with managed(pipeline, tmp_path / "nats") as at:
         known_as = nats_tls.server_names(pipeline)
