@@ -224,7 +224,7 @@ def write_out(
     order of the streams; return their number. *on_progress* is called with the number so far.
     """
     from logpipeline_cli.tables.duck import opened
-    from logpipeline_spark.formats.log import logs_of
+    from logpipeline_spark.formats.choice import logs_of
     from logpipeline_spark.table.s3 import S3Options
 
     logs = logs_of("delta", storage, catalog={}, s3=S3Options())

@@ -25,7 +25,8 @@ from logpipeline.observe.metrics import Metrics
 from logpipeline.records import BadRecord, StreamPosition
 from logpipeline.tables.progress import TableProgress
 from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.formats.log import Logs, Overtaken, check, logs_of
+from logpipeline_spark.formats.choice import check, logs_of
+from logpipeline_spark.formats.log import Logs, Overtaken
 from logpipeline_spark.job import kubernetes
 from logpipeline_spark.job.batch import Batches, Committed
 from logpipeline_spark.job.settings import JobSettings
