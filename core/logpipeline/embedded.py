@@ -7,7 +7,6 @@ only its owner can read, and it dies with the process that started it.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import random
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.server_binary import ServerFailed, check_version, find_binary
 
 __all__ = ["EmbeddedServer", "Health", "ServerFailed", "ServerOptions", "render_config"]
@@ -113,7 +113,7 @@ class EmbeddedServer:
         self.store = folder / "store"
         self.log = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner: int | None = None
+        self._owner: FileLock | None = None
         self._log_start = 0
         self._port = self.options.port
         self._monitor_port = 0
@@ -167,7 +167,7 @@ class EmbeddedServer:
         try:
             _move_streams(self.store / "jetstream", self.options.streams_account)
             await self._start_on_free_ports(binary, time.monotonic() + deadline_s)
-            _note_owner(self._owner, self.pid)
+            self._owner.write_owner(self.pid)
         except BaseException:
             self.kill()
             raise
@@ -218,7 +218,7 @@ class EmbeddedServer:
             self._process.wait()
             self._process = None
         if self._owner is not None:
-            os.close(self._owner)
+            self._owner.close()
             self._owner = None
 
     async def health(self) -> Health:
@@ -229,16 +229,10 @@ class EmbeddedServer:
         """Return what became of the store's files under the running server, empty if nothing: it
         goes on with files that were removed, and keeps nothing that way.
         """
-        if self._owner is None:
+        if self._owner is None or self._owner.is_in_place():
             return ""
-        held = os.fstat(self._owner)
-        try:
-            there = (self.store / LOCK).stat()
-        except FileNotFoundError:
-            return f"the files below {self.store} were removed"
-        if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
-            return f"the files below {self.store} were replaced"
-        return ""
+        happened = "replaced" if self._owner.path.exists() else "removed"
+        return f"the files below {self.store} were {happened}"
 
     def keeps(self, stream: str) -> bool:
         """Return whether the files of *stream*, which the server says to have, are in its store."""
@@ -310,7 +304,7 @@ class EmbeddedServer:
                 stdout=log,
                 stderr=log,
                 # The server holds the lock too: the store is owned for as long as it runs.
-                pass_fds=[self._owner],
+                pass_fds=[self._owner.descriptor],
                 # Ctrl-C in a terminal is for us: we stop the server last.
                 start_new_session=True,
             )
@@ -365,31 +359,20 @@ def render_config(options: ServerOptions, folder: Path, port: int, monitor_port:
     return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
-def _own_store(store: Path) -> int:
-    # The lock is freed by the kernel, however its owners end: there is no stale one to clean up.
-    path = store / LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _own_store(store: Path) -> FileLock:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(descriptor, 32).decode(errors="replace").strip()
-        os.close(descriptor)
+        return FileLock.take(store / LOCK)
+    except FileLocked as error:
         raise ServerFailed(
-            f"the store {store} is in use by the nats-server with process id {owner or 'unknown'}:"
+            f"the store {store} is in use by the nats-server with process id {error.owner}:"
             " stop it, or choose another data folder"
         ) from None
-    return descriptor
 
 
 def _move_streams(store: Path, account: str) -> None:
     """Give *account* the streams of a server that had no accounts yet: it would not find them."""
     if account and (store / NO_ACCOUNT).is_dir() and not (store / account).exists():
         (store / NO_ACCOUNT).rename(store / account)
-
-
-def _note_owner(descriptor: int, pid: int) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{pid}\n".encode(), 0)
 
 
 def _free_port() -> int:

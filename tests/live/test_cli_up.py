@@ -18,7 +18,7 @@ def numbered(first: int, end: int) -> list[str]:
 
 
 async def test_lines_in_a_file_arrive_and_ctrl_c_writes_what_was_there(tmp_path: Path) -> None:
-    """All that stood in the files before Ctrl-C is archived when the command has ended."""
+    """All that stood in the files before Ctrl-C is collected when the command has ended."""
     async with PipelineUp(tmp_path) as up:
         up.append(numbered(0, 500))
         await up.arrived(numbered(0, 500))
@@ -26,7 +26,7 @@ async def test_lines_in_a_file_arrive_and_ctrl_c_writes_what_was_there(tmp_path:
         code = await up.stop(signal.SIGINT)
 
     assert code == 0
-    assert up.archived() == numbered(0, 3000)
+    assert up.collected() == numbered(0, 3000)
     assert up.pids() == {}
 
 
@@ -47,10 +47,10 @@ async def test_collectors_are_added_and_removed_while_lines_flow(tmp_path: Path)
         up.write(collectors={"replicas": 2})
         await eventually(lambda: "collector-2" not in up.pids(), within_s=20, what="two collectors")
         up.append(numbered(600, 800))
-        await eventually(lambda: len(up.archived()) >= 800, within_s=20, what="800 lines")
+        await eventually(lambda: len(up.collected()) >= 800, within_s=20, what="800 lines")
         after = up.pids()
 
-    assert sorted(up.archived()) == sorted(numbered(0, 800))
+    assert sorted(up.collected()) == sorted(numbered(0, 800))
     assert {name: during[name] for name in before} == before
     assert {name: during[name] for name in after} == after
 
