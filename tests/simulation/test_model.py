@@ -19,7 +19,7 @@ from logpipeline.nats.connection import Connection, NatsOptions, NoResponders
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import PullReader, ReaderClosed
 from logpipeline.nats.scan import DirectReader, Range, Scan
-from shipping import jetstream
+from components.shipping import jetstream
 from simulated.loop import VirtualLoop
 from simulated.network import Network
 from simulated.server import Server
