@@ -2,15 +2,21 @@
 
 Files are real ones, in memory. What a killed process had open is closed, since its locks are to go
 with it; times that files show are the world's, since those of this machine differ in each run.
+
+A disk can be full, fail to sync, and lose what was not synced when the power goes: of each file
+some part of what was written since then. SQLite is believed: its own files lose nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 from logpipeline_shipper.files import open_file
 from simulated import clock
@@ -19,6 +25,13 @@ from simulated.loop import PROCESS, VirtualLoop
 _open, _close = os.open, os.close
 _statx = open_file._statx
 _stat, _fstat = os.stat, os.fstat
+_write, _pwrite, _fsync, _fdatasync = os.write, os.pwrite, os.fsync, os.fdatasync
+_dup, _fdopen = os.dup, os.fdopen
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def _no_room(*words: object, **named: object) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Disk:
@@ -31,6 +44,12 @@ class Disk:
         # the world that stand for its own: of birth and of change.
         self._seen: dict[int, tuple[int, int]] = {}
         self._times: dict[int, tuple[int, int]] = {}
+        # Names of processes: whose disk is full, whose next sync fails, who has no descriptor left.
+        self.full: set[str] = set()
+        self.failing: set[str] = set()
+        self.exhausted: set[str] = set()
+        # By inode: how long a file is that would survive a loss of power.
+        self._durable: dict[int, int] = {}
 
     def install(self) -> None:
         """Have this process see files so."""
@@ -39,6 +58,26 @@ class Disk:
         open_file._statx = self._looked_at
         os.stat = lambda path, **how: self._shown(_stat(path, **how))  # type: ignore[assignment]
         os.fstat = lambda descriptor: self._shown(_fstat(descriptor))
+        os.write = self._written
+        os.pwrite = self._written_at
+        os.fsync = lambda descriptor: self._synced(_fsync, descriptor)  # type: ignore[assignment]
+        os.fdatasync = lambda descriptor: self._synced(_fdatasync, descriptor)
+        os.fdopen = self._wrapped  # type: ignore[assignment]
+        os.dup = self._doubled
+
+    def lose_power(self, folder: Path, random: Random) -> None:
+        """Lose of each file below *folder* some of what was not synced."""
+        for path in sorted(folder.rglob("*")):
+            if not path.is_file() or path.is_symlink() or ".sqlite" in path.name:
+                continue
+            found = _stat(path)
+            durable = min(self._durable.get(found.st_ino, 0), found.st_size)
+            if durable < found.st_size:
+                os.truncate(path, random.randint(durable, found.st_size))
+
+    def open_count(self, pid: str) -> int:
+        """Return how many descriptors the process *pid* has."""
+        return len(self._descriptors[pid])
 
     def close_all(self, pid: str) -> None:
         """Close what the process *pid* has open: it was killed."""
@@ -56,9 +95,42 @@ class Disk:
         return self._in_time(found)
 
     def _opened(self, path, flags, mode=0o777, *, dir_fd=None):  # type: ignore[no-untyped-def]
+        pid = PROCESS.get()
+        if self.exhausted and pid.partition("#")[0] in self.exhausted:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         descriptor = _open(path, flags, mode, dir_fd=dir_fd)
-        self._descriptors[PROCESS.get()].add(descriptor)
+        self._descriptors[pid].add(descriptor)
         return descriptor
+
+    def _doubled(self, descriptor: int) -> int:
+        made = _dup(descriptor)
+        self._descriptors[PROCESS.get()].add(made)
+        return made
+
+    def _wrapped(self, descriptor: int, *words: Any, **named: Any) -> Any:
+        # What is closed by the object around it is closed here as well.
+        self._descriptors[PROCESS.get()].discard(descriptor)
+        return _fdopen(descriptor, *words, **named)
+
+    def _is_full(self) -> bool:
+        return bool(self.full) and PROCESS.get().partition("#")[0] in self.full
+
+    def _written(self, descriptor: int, data: Any) -> int:
+        return _no_room() if self._is_full() else _write(descriptor, data)
+
+    def _written_at(self, descriptor: int, data: Any, offset: int) -> int:
+        return _no_room() if self._is_full() else _pwrite(descriptor, data, offset)
+
+    def _synced(self, sync: Any, descriptor: Any) -> None:
+        name = PROCESS.get().partition("#")[0]
+        if name in self.failing:
+            self.failing.discard(name)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if self._is_full():
+            _no_room()
+        # Memory has nothing to sync: the call itself would only take time.
+        found = _fstat(descriptor if isinstance(descriptor, int) else descriptor.fileno())
+        self._durable[found.st_ino] = found.st_size
 
     def _closed(self, descriptor: int) -> None:
         self._descriptors[PROCESS.get()].discard(descriptor)

@@ -15,7 +15,7 @@ import logpipeline.nats.connection
 from logpipeline.nats.session import RawMessage, Sink
 from simulated.loop import PROCESS, VirtualLoop
 from simulated.server import Server
-from simulated.streams import matches
+from simulated.streams import compiled
 
 # How long a message is under way, in a data centre.
 LATENCY_S = (0.0002, 0.003)
@@ -31,11 +31,17 @@ class Network:
         self.drop = 0.0
         # Processes that cannot reach the server now.
         self.parted: set[str] = set()
+        # Processes whom nothing reaches now, though all that they send arrives.
+        self.deaf: set[str] = set()
+        # Processes that may not publish lines now.
+        self.denied: set[str] = set()
+        # How much longer each message is under way.
+        self.slow_s = 0.0
         self._random = random
 
     def latency_s(self) -> float:
         """Return how long the next message takes."""
-        return self._random.uniform(*LATENCY_S)
+        return self._random.uniform(*LATENCY_S) + self.slow_s * self._random.random()
 
     def drops(self) -> bool:
         """Return whether the next message breaks its connection."""
@@ -55,7 +61,7 @@ class Network:
         self, on_lost: Callable[[Exception], None], on_problem: Callable[[str], None]
     ) -> Session:
         """Return a connection that is to be made."""
-        return Session(self, on_lost)
+        return Session(self, on_lost, on_problem)
 
 
 class Session:
@@ -64,11 +70,19 @@ class Session:
     max_payload = MAX_PAYLOAD
     connected_url = None
 
-    def __init__(self, network: Network, on_lost: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        on_lost: Callable[[Exception], None],
+        on_problem: Callable[[str], None],
+    ) -> None:
         self._network = network
         self._on_lost = on_lost
+        self._on_problem = on_problem
         self._server_info = {"version": network.server.version}
         self._subscriptions: dict[int, tuple[str, Sink]] = {}
+        self._exact: dict[str, list[int]] = {}
+        self._patterns: dict[int, Callable[[str], bool]] = {}
         self._number = 0
         self._is_lost = False
         # What is sent arrives in order, in both directions.
@@ -76,6 +90,10 @@ class Session:
         self._in_s = 0.0
         self._context = contextvars.copy_context()
         self.process = PROCESS.get()
+
+    @property
+    def _name(self) -> str:
+        return self.process.partition("#")[0]
 
     # -- as the product calls it
 
@@ -94,11 +112,18 @@ class Session:
         """Subscribe to *subject*."""
         self._number += 1
         self._subscriptions[self._number] = subject, sink
+        if "*" in subject or ">" in subject:
+            self._patterns[self._number] = compiled(subject)
+        else:
+            self._exact.setdefault(subject, []).append(self._number)
         return self._number
 
     async def unlisten(self, subscription: int) -> None:
         """Undo `listen`."""
-        self._subscriptions.pop(subscription, None)
+        subject, _ = self._subscriptions.pop(subscription, ("", None))
+        self._patterns.pop(subscription, None)
+        if subscription in self._exact.get(subject, ()):
+            self._exact[subject].remove(subscription)
 
     async def flush(self, timeout: float = 0) -> None:
         """Return when all that was sent has arrived."""
@@ -111,12 +136,19 @@ class Session:
         Raises:
             OSError: the connection is gone.
         """
+        while self._network.loop.is_frozen(self.process):
+            # It was stopped in the middle of what it does: what it does next comes when it thaws.
+            await asyncio.sleep(0)
         if self._is_lost:
             raise OSError("closed")
         if self._network.drops() or self._is_parted():
             self.cut(ConnectionError("reset by peer"))
             raise OSError("reset by peer")
         loop, data = self._network.loop, bytes(payload)
+        if self._name in self._network.denied and self._network.server.keeps(subject):
+            problem = f'Permissions Violation for Publish to "{subject}"'.lower()
+            loop.call_later(self._network.latency_s(), self._on_problem, problem)
+            return
         self._out_s = max(self._out_s, loop.time() + self._network.latency_s())
 
         def arrive() -> None:
@@ -137,11 +169,8 @@ class Session:
 
     def wants(self, subject: str) -> list[int]:
         """Return its subscriptions to *subject*."""
-        return [
-            number
-            for number, (pattern, _) in self._subscriptions.items()
-            if pattern == subject or matches(pattern, subject)
-        ]
+        found = self._exact.get(subject, [])
+        return [*found, *(number for number, fits in self._patterns.items() if fits(subject))]
 
     def cut(self, error: Exception) -> None:
         """End the connection: the process hears of it a moment later."""
@@ -160,6 +189,8 @@ class Session:
         if network.drops():
             self.cut(ConnectionError("reset by peer"))
             return
+        if self._name in network.deaf:
+            return
         self._in_s = max(self._in_s, network.loop.time() + network.latency_s())
 
         def arrive() -> None:
@@ -170,7 +201,7 @@ class Session:
         network.loop.call_at(self._in_s, arrive, context=self._context)
 
     def _is_parted(self) -> bool:
-        return self.process.partition("#")[0] in self._network.parted
+        return self._name in self._network.parted
 
     def _leave(self) -> None:
         if self in self._network.server.peers:

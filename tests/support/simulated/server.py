@@ -50,7 +50,11 @@ class Server:
     def __init__(self, loop: AbstractEventLoop, note: Callable[[str], None]) -> None:
         self.streams: dict[str, Stream] = {}
         self.peers: list[Peer] = []
+        # Which stream stores a subject, None for none: made anew where streams come or go.
+        self._places: dict[str, str | None] = {}
         self.is_down = False
+        # Hears of each message that is stored.
+        self.on_stored: Callable[[str, bytes], None] = lambda subject, data: None
         self.version = "2.15.1"
         self._loop = loop
         self._note = note
@@ -75,6 +79,7 @@ class Server:
 
     def add(self, config: dict[str, Any]) -> Stream:
         """Make a stream."""
+        self._places.clear()
         made = self.streams[config["name"]] = Stream(dict(config), self.now_ns)
         return made
 
@@ -109,6 +114,24 @@ class Server:
             peer.deliver(subscription, message)
         return len(listeners)
 
+    def keeps(self, subject: str) -> bool:
+        """Return whether a stream stores what is published to *subject*."""
+        return self._stream_of(subject) is not None
+
+    def change_leader(self, name: str) -> None:
+        """Have another server lead the stream *name*: its consumers, which are in the memory of
+        one, are gone, and their readers hear nothing of it.
+        """
+        self.streams[name].consumers.clear()
+
+    def make_anew(self, name: str) -> None:
+        """Delete the stream *name* and make it again, empty."""
+        old = self.streams.pop(name)
+        for consumer in old.consumers.values():
+            for pull in consumer.pulls:
+                self._end(pull, "409 Consumer Deleted")
+        self.add(old.config)
+
     def disconnect_all(self, why: str) -> None:
         """Cut all connections."""
         for peer in list(self.peers):
@@ -121,10 +144,17 @@ class Server:
             self.streams[name].lose_tail(count)
 
     def _stream_of(self, subject: str) -> Stream | None:
-        for stream in self.streams.values():
-            if any(matches(each, subject) for each in stream.config.get("subjects", ())):
-                return stream
-        return None
+        if subject not in self._places:
+            self._places[subject] = next(
+                (
+                    name
+                    for name, stream in self.streams.items()
+                    if any(matches(each, subject) for each in stream.config.get("subjects", ()))
+                ),
+                None,
+            )
+        name = self._places[subject]
+        return None if name is None else self.streams[name]
 
     def _store(
         self,
@@ -136,6 +166,7 @@ class Server:
     ) -> None:
         try:
             answer = stream.store(subject, headers, data)
+            self.on_stored(subject, data)
         except Refused as refused:
             answer = {"stream": stream.name, "seq": 0, **refused.answer()}
         if reply:
@@ -204,6 +235,7 @@ class Server:
             for pull in consumer.pulls:
                 self._end(pull, "409 Consumer Deleted")
         del self.streams[stream.name]
+        self._places.clear()
         return {"success": True}
 
     def _stream_purge(self, request: _Request) -> dict[str, Any]:
@@ -277,6 +309,8 @@ class Server:
             self._send_many(stream, query, reply)
             return
         found = _found(stream, query)
+        if found is not None and not stream.is_on_replica(found[1]):
+            found = None
         if found is None:
             self.publish(reply, b"", headers=b"NATS/1.0 404 Message Not Found\r\n\r\n")
             return
@@ -338,7 +372,7 @@ class Server:
         self._later(pull.heartbeat_s, lambda: self._beat(stream, consumer, pull))
 
     def _serve(self, stream: Stream, consumer: Consumer) -> None:
-        while consumer.pulls and (due := stream.due(consumer)) is not None:
+        while not consumer.is_stuck and consumer.pulls and (due := stream.due(consumer)) is not None:
             pull, (sequence, message) = consumer.pulls[0], due
             size = message.size
             if not any(peer.wants(pull.reply) for peer in self.peers):

@@ -1,68 +1,72 @@
-"""Find the fewest faults with which a world still fails:
-
-python tests/support/simulated/shrink.py --seed 7 --hours 1
-"""
+"""The fewest faults with which a world still fails, and its story."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-RUN = Path(__file__).with_name("run.py")
+from simulated.forks import Job, Lived, lives
 
 
-def shrunk(numbers: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Return the fewest of *numbers* that this way finds with which *fails* holds, as it does for
-    all of them.
+def shrunk(numbers: Sequence[int], fails: Callable[[Sequence[Sequence[int]]], int | None]) -> list[int]:
+    """Return the fewest of *numbers* that this way finds with which a world still fails. *fails*
+    gets several choices, and returns the place of the first that does, or None.
     """
     kept, parts = list(numbers), 2
     while len(kept) > 1:
         size = max(1, len(kept) // parts)
-        for at in range(0, len(kept), size):
-            fewer = kept[:at] + kept[at + size :]
-            if fails(fewer):
-                kept, parts = fewer, max(2, parts - 1)
-                break
+        fewer = [kept[:at] + kept[at + size :] for at in range(0, len(kept), size)]
+        found = fails(fewer)
+        if found is not None:
+            kept, parts = fewer[found], max(2, parts - 1)
+        elif size == 1:
+            break
         else:
-            if size == 1:
-                break
             parts *= 2
     return kept
 
 
-def lived(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return what a world says, and the last line of it."""
-    done = subprocess.run([sys.executable, str(RUN), *words], capture_output=True, text=True)
-    *_, last = done.stdout.splitlines() or [""]
-    assert last.startswith("{"), done.stdout + done.stderr
-    return done.stdout, json.loads(last)
+def shortest(failed: Lived, *, workers: int) -> Lived:
+    """Return the life with the fewest faults in which what *failed* fails still."""
+    best = failed
+    numbers = failed.job.only
+    if numbers is None:
+        numbers = tuple(range(failed.said.get("planned", 0)))
+
+    def fails(choices: Sequence[Sequence[int]]) -> int | None:
+        nonlocal best
+        jobs = [replace(failed.job, only=tuple(each)) for each in choices]
+        for life in lives(jobs, workers=workers):
+            if life.problem:
+                best = life
+                return jobs.index(life.job)
+        return None
+
+    shrunk(numbers, fails)
+    return best
 
 
-def main() -> int:
-    """Print the story of the shortest history that fails, and how to see it again."""
-    words = sys.argv[1:]
-    _, whole = lived(words)
-
-    def fails(numbers: Sequence[int]) -> bool:
-        _, said = lived([*words, "--only", ",".join(map(str, numbers))])
-        is_bad = bool(said["problem"] or said.get("lost") or said.get("twice"))
-        print(f"{len(numbers)} faults: {'fails' if is_bad else 'passes'}", flush=True)
-        return is_bad
-
-    everything = list(range(whole["planned"]))
-    if not fails(everything):
-        print("this world is as it should be")
-        return 0
-    kept = shrunk(everything, fails)
-    only = ["--only", ",".join(map(str, kept))]
-    print(lived([*words, *only])[0])
-    print("python", RUN.relative_to(Path.cwd()), *words, *only)
-    return 1
+def command(job: Job) -> str:
+    """Return the words that show *job* once more."""
+    words = ["--seed", str(job.shape.seed), "--rounds", str(job.shape.rounds)]
+    words += ["--busy", f"{job.shape.busy_s:g}", "--pause", f"{job.shape.pause_s:g}"]
+    words += ["--every", f"{job.every_s:g}"]
+    if job.kinds is not None:
+        words += ["--faults", ",".join(job.kinds)]
+    if job.only is not None:
+        words += ["--only", ",".join(map(str, job.only))]
+    if job.defect is not None:
+        words += ["--defect", job.defect]
+    return "python tests/support/simulated/run.py " + " ".join(words)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def story(life: Lived) -> str:
+    """Return what happened in a world, what was wrong then, and how to see it again."""
+    return "\n".join(
+        [
+            f"seed {life.job.shape.seed}: {len(life.story)} faults",
+            *(f"  {line}" for line in life.story),
+            *(f"  {line}" for line in life.problem.strip().splitlines()[-20:]),
+            f"  {command(life.job)}",
+        ]
+    )

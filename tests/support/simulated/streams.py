@@ -36,11 +36,12 @@ class Refused(Exception):
 
 def matches(pattern: str, subject: str) -> bool:
     """Return whether *subject* is one that *pattern* means."""
-    return _compiled(pattern)(subject)
+    return compiled(pattern)(subject)
 
 
 @lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> Callable[[str], bool]:
+def compiled(pattern: str) -> Callable[[str], bool]:
+    """Return what tells which subjects *pattern* means."""
     *above, last = pattern.split(".")
     prefix = ".".join(above) + "." if above else ""
     if "*" in above:
@@ -108,6 +109,8 @@ class Consumer:
     next: int
     delivered: int = 0
     pulls: list[Pull] = field(default_factory=list)
+    # Gives nothing though there is something, as consumers were seen to be after changes of leader.
+    is_stuck: bool = False
 
     def wants(self, message: Message) -> bool:
         """Return whether *message* is one of those that it filters for."""
@@ -121,11 +124,16 @@ class Stream:
     def __init__(self, config: dict[str, Any], now: Now) -> None:
         self.config = config
         self.created = rfc3339_of(now())
+        # In the order of their sequences, which only rise.
         self.messages: dict[int, Message] = {}
         self.consumers: dict[str, Consumer] = {}
         self.last = 0
         self.last_ns = 0
         self.bytes = 0
+        # Refuses all messages, as one that is full.
+        self.is_full = False
+        # Direct gets are answered by a replica that does not have what came after this.
+        self.replica_ns: int | None = None
         self._now = now
         self._newest: dict[str, int] = {}
         self._ids: dict[str, tuple[int, int]] = {}
@@ -139,6 +147,8 @@ class Stream:
             Refused: it is not stored.
         """
         headers = headers or {}
+        if self.is_full:
+            raise Refused(503, 10077, "maximum bytes exceeded")
         if (known := self._known_as(headers.get("Nats-Msg-Id"))) is not None:
             return {"stream": self.name, "seq": known, "duplicate": True}
         expected = headers.get("Nats-Expected-Last-Subject-Sequence")
@@ -166,11 +176,14 @@ class Stream:
         self.bytes -= message.size
         if self._newest.get(message.subject) == sequence:
             self._newest.pop(message.subject)
-            for other in sorted(self.messages, reverse=True):
-                if self.messages[other].subject == message.subject:
+            if self.config.get("max_msgs_per_subject", -1) != 1:
+                former = (n for n in reversed(self.messages) if self._is_of(n, message.subject))
+                if (other := next(former, None)) is not None:
                     self._newest[message.subject] = other
-                    break
         return True
+
+    def _is_of(self, sequence: int, subject: str) -> bool:
+        return self.messages[sequence].subject == subject
 
     def purge(self, *, below: int | None, filter: str | None) -> int:
         """Remove what *filter* means, from the first to before *below*; return how many."""
@@ -190,10 +203,8 @@ class Stream:
         if not age_ns:
             return
         border_ns = self._now() - age_ns
-        for sequence in sorted(self.messages):
-            if self.messages[sequence].time_ns >= border_ns:
-                return
-            self.remove(sequence)
+        while self.messages and self.messages[next(iter(self.messages))].time_ns < border_ns:
+            self.remove(next(iter(self.messages)))
 
     def lose_tail(self, count: int) -> None:
         """Lose the last *count* messages, as a server does that had not written them to its disk
@@ -215,7 +226,7 @@ class Stream:
     def info(self) -> dict[str, Any]:
         """Return what `STREAM.INFO` answers."""
         self.expire()
-        first = min(self.messages, default=self.last + 1)
+        first = next(iter(self.messages), self.last + 1)
         state = {
             "messages": len(self.messages),
             "bytes": self.bytes,
@@ -233,6 +244,10 @@ class Stream:
         found = self.messages.get(sequence)
         return None if found is None else (sequence, found)
 
+    def is_on_replica(self, message: Message) -> bool:
+        """Return whether a replica that lags has *message*."""
+        return self.replica_ns is None or message.time_ns <= self.replica_ns
+
     def newest(self, subject: str) -> tuple[int, Message] | None:
         """Return the last message of *subject*."""
         sequence = self._newest.get(subject, 0)
@@ -240,13 +255,13 @@ class Stream:
 
     def following(self, sequence: int, subject: str) -> Iterator[tuple[int, Message]]:
         """Yield the messages from *sequence* on that *subject* means."""
-        for number in sorted(self.messages):
+        for number in list(self.messages):
             if number >= sequence and matches(subject, self.messages[number].subject):
                 yield number, self.messages[number]
 
     def since(self, time_ns: int) -> int:
         """Return the first sequence that was stored at *time_ns* or later."""
-        stored = (n for n in sorted(self.messages) if self.messages[n].time_ns >= time_ns)
+        stored = (n for n in self.messages if self.messages[n].time_ns >= time_ns)
         return next(stored, self.last + 1)
 
     # -- consumers
@@ -271,10 +286,14 @@ class Stream:
 
     def pending(self, consumer: Consumer) -> int:
         """Return how many messages *consumer* has still to deliver."""
-        return sum(
-            number >= consumer.next and consumer.wants(message)
-            for number, message in self.messages.items()
-        )
+        is_filtered = consumer.config.get("filter_subject") is not None
+        count = 0
+        # From the end: few are pending, and many stand before them.
+        for number in reversed(self.messages):
+            if number < consumer.next:
+                break
+            count += not is_filtered or consumer.wants(self.messages[number])
+        return count
 
     def due(self, consumer: Consumer) -> tuple[int, Message] | None:
         """Return the next message for *consumer*, which stays the next one."""
@@ -300,7 +319,7 @@ class Stream:
             if self.config.get("discard", "old") == "new":
                 what = "bytes" if 0 <= bytes_max < self.bytes + message.size else "messages"
                 raise Refused(503, 10077, f"maximum {what} exceeded")
-            self.remove(min(self.messages))
+            self.remove(next(iter(self.messages)))
 
     def _is_over(self, message: Message, bytes_max: int, msgs_max: int) -> bool:
         if not self.messages:

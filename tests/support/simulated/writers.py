@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -11,63 +12,79 @@ if TYPE_CHECKING:
     from simulated.world import World
 
 LINES_AT_ONCE = (1, 1, 2, 5, 20)
+BURST_LINES = 200
+BURST = 0.01
 FILL_BYTES_MAX = 120
-ROTATES = 0.01
-# Of its time a program is busy so much, and writes so much more often then.
-BUSY = 0.1
-BUSY_TIMES = 40.0
-BUSY_S = 60.0
+ROTATES = 0.04
+# How it rotates: a new file is made where the old one was, at once or with the next line; or the
+# old one is copied and emptied; or it is renamed, and written to once more.
+WAYS = ("rename", "rename", "copytruncate", "late")
 # A shipper that is away for as long as these take to fill misses lines.
-ROTATED_KEPT = 3
+ROTATED_KEPT = 4
+# A file that is copied and emptied goes on to be written a moment later.
+COPYING_S = 0.05
 
 
 class Writer:
-    """Writes numbered lines to the log at *path*, until the world's writers end."""
+    """Writes numbered lines to the log at *path*, whenever the world is busy."""
 
     def __init__(self, path: Path, random: Random, world: World) -> None:
         self.path = path
-        self.lines = 0
+        # The size of each line that was written, with its end.
+        self.sizes: list[int] = []
+        self.way = random.choice(WAYS)
         self._random = random
         self._world = world
         self._rotations = 0
+        # Where it writes once more before it begins a new file.
+        self._late: Path | None = None
 
     @property
     def host(self) -> str:
         """The host whose log it is."""
         return self.path.parent.name
 
-    def line(self, number: int) -> bytes:
-        """Return what the line *number* begins with."""
-        return f"{self.host} {self.path.stem} {number} ".encode()
+    @property
+    def lines(self) -> int:
+        """How many lines it wrote."""
+        return len(self.sizes)
 
-    async def run(self) -> None:
-        """Write until the end."""
+    async def run(self, until_s: float) -> None:
+        """Write until *until_s*."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         world = self._world
-        while world.loop.time() < world.end_s:
-            self._write(self._random.choice(LINES_AT_ONCE))
+        while world.loop.time() < until_s:
+            is_burst = self._random.random() < BURST
+            self._write(BURST_LINES if is_burst else self._random.choice(LINES_AT_ONCE))
             if self._random.random() < ROTATES:
-                self._rotate()
-            await asyncio.sleep(self._random.expovariate(self._rate()))
-
-    def _rate(self) -> float:
-        """Return how often it writes now, in times a second."""
-        # The same for all programs of a world: a node is busy, and with it all that is on it.
-        busy = Random(f"{self._world.shape.seed} {self._world.loop.time() // BUSY_S}")
-        times = BUSY_TIMES if busy.random() < BUSY else 1.0
-        return times / self._world.shape.pause_s
+                await self._rotate()
+            await asyncio.sleep(self._random.expovariate(1 / world.shape.pause_s))
 
     def _write(self, count: int) -> None:
-        with self.path.open("ab") as file:
+        path, self._late = self._late or self.path, None
+        with path.open("ab") as file:
             for _ in range(count):
                 fill = b"x" * self._random.randrange(FILL_BYTES_MAX)
-                file.write(self.line(self.lines) + fill + b"\n")
-                self.lines += 1
-        self._world.disk.wrote(self.path)
+                line = f"{self.host} {self.path.stem} {self.lines} ".encode() + fill + b"\n"
+                file.write(line)
+                self.sizes.append(len(line))
+        self._world.disk.wrote(path)
 
-    def _rotate(self) -> None:
+    async def _rotate(self) -> None:
+        if not self.path.exists():
+            return
         self._rotations += 1
-        self.path.rename(self._rotated(self._rotations))
+        target = self._rotated(self._rotations)
+        if self.way == "copytruncate":
+            shutil.copyfile(self.path, target)
+            self._world.disk.wrote(target)
+            await asyncio.sleep(COPYING_S * self._random.random())
+            with self.path.open("r+b") as file:
+                file.truncate()
+            self._world.disk.wrote(self.path)
+        else:
+            self.path.rename(target)
+            self._late = target if self.way == "late" else None
         self._rotated(self._rotations - ROTATED_KEPT).unlink(missing_ok=True)
 
     def _rotated(self, number: int) -> Path:
