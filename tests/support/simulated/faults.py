@@ -24,7 +24,7 @@ USURP_S = (8.0, 25.0)
 USURPED_S = 5.0
 TAIL_MAX = 15
 SLOW_S = (0.3, 2.0, 6.0)
-JUMPS_S = (-3600.0, -30.0, 30.0, 3600.0, 40 * 86400.0)
+JUMPS_S = (-3600.0, -30.0, 30.0, 3600.0)
 # How long to wait until a process comes to the place at which it is to be hit.
 TRAP_S = 20.0
 
