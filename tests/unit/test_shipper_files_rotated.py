@@ -523,3 +523,17 @@ def test_the_times_of_numbered_files_show_which_is_the_oldest(
     [files] = chain_files(tmp_path, names, follow_link=False).values()
 
     assert [file.path.read_text() for file in files] == ["0\n", "1\n", "2\n", "3\n"]
+
+
+def test_the_rest_of_a_copied_log_comes_before_what_the_emptied_one_holds(tmp_path: Path) -> None:
+    """A read that follows the log meets the new lines before a look at the folder shows the copy."""
+    folder = Folder(tmp_path)
+    append(folder.live, b"one\n")
+    read = folder.drain()
+    append(folder.live, b"two\n")
+    copytruncate(folder.live, tmp_path / "app.log.1")
+    append(folder.live, b"three\n")
+
+    early = folder.read_on()
+
+    assert joined(read + early + folder.drain()) == b"one\ntwo\nthree\n"

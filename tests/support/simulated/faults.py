@@ -235,7 +235,10 @@ async def broken(world: World, fault: Fault) -> None:
 
 
 async def exhaust(world: World, fault: Fault) -> None:
-    """A process has no descriptor left."""
+    """A process has no descriptor left: it goes on in files that it has open, and cannot look into
+    the copy of one that was emptied.
+    """
+    world.may_be_late = True
     await _for_a_while(world, fault, world.disk.exhausted)
 
 
@@ -248,7 +251,7 @@ async def jump(world: World, fault: Fault) -> None:
 
 async def tail(world: World, fault: Fault) -> None:
     """The server loses what it had not synced, of each stream a part."""
-    world.may_be_late = True
+    world.take_lines(*range(world.shape.partitions))
     random = Random(f"{world.shape.seed} {fault.round} {fault.at_s}")
     streams = (world.server.streams[name] for name in world.stream_names())
     world.server.lose_tails(
@@ -258,8 +261,8 @@ async def tail(world: World, fault: Fault) -> None:
 
 async def purge(world: World, fault: Fault) -> None:
     """Someone empties a stream, or all but its last messages."""
-    world.may_be_late = True
     names = world.stream_names()
+    world.take_lines(fault.count % len(names))
     stream = world.server.streams[names[fault.count % len(names)]]
     below = None if fault.count % 2 else max(1, stream.last - TAIL_MAX // 3)
     stream.purge(below=below, filter=None)
@@ -267,8 +270,8 @@ async def purge(world: World, fault: Fault) -> None:
 
 async def remade(world: World, fault: Fault) -> None:
     """Someone deletes a stream, and makes it again."""
-    world.may_be_late = True
     names = world.stream_names()
+    world.take_lines(fault.count % len(names))
     world.server.make_anew(names[fault.count % len(names)])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from simulated.forks import Job, Lived, lives
 
@@ -44,6 +46,18 @@ def shortest(failed: Lived, *, workers: int) -> Lived:
 
     shrunk(numbers, fails)
     return best
+
+
+def kept(life: Lived, path: Path) -> None:
+    """Add the world of *life* to those at *path*, which a test lives through."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    row = {
+        "problem": life.problem.strip().splitlines()[-1][:100],
+        "seed": life.job.shape.seed,
+        "rounds": life.job.shape.rounds,
+        "only": life.job.only,
+    }
+    path.write_text(json.dumps([*rows, row], indent=1) + "\n")
 
 
 def command(job: Job) -> str:

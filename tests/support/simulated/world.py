@@ -21,6 +21,7 @@ import yaml
 import logpipeline.failpoints
 from logpipeline.nats.options import NatsOptions
 from logpipeline.nats.session import RawMessage
+from logpipeline.partition import partition_of
 from logpipeline.plan.desired import desired
 from logpipeline.records import assign, assignment_key
 from logpipeline.spec.parse import load
@@ -162,6 +163,10 @@ class World:
         """Return the names of the streams of lines."""
         return [self._names.stream(number) for number in range(self.shape.partitions)]
 
+    def partition_of(self, host: str) -> int:
+        """Return the partition of *host*."""
+        return partition_of(host, self.shape.partitions)
+
     # -- what happens to it
 
     def assign(self, members: list[str]) -> None:
@@ -217,6 +222,12 @@ class World:
                 if self.loop.is_in_thread and self.loop.is_dead(name):
                     raise Killed
                 return
+
+    def take_lines(self, *partitions: int) -> None:
+        """Note that the streams of *partitions* lose messages that they had acknowledged."""
+        self.may_be_late = True
+        for partition in partitions:
+            self.ownership.take_lines(partition)
 
     def heal(self) -> None:
         """End all that is wrong, but for what happened."""
@@ -282,7 +293,8 @@ class World:
             if found is not None and found.is_clean:
                 break
             if self.loop.time() - began_s > CONVERGE_S:
-                self._complain([moving] if found is None else found.wrong)
+                found = found or outcome(self, statuses)
+                self._complain([moving, *found.wrong] if moving else found.wrong)
             await asyncio.sleep(LOOK_S)
         self.settled_s.append(self.loop.time() - began_s)
         self._named = found.lost
