@@ -3,7 +3,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help venv demo check test test-all test-changed format lint unit live faults operator \
-  spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock
+  spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock \
+  simulate
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -83,6 +84,12 @@ cluster: venv ## All of it on a real Kubernetes: kind, or the same as plain proc
 
 soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400
+
+SEEDS ?= 100
+HOURS ?= 1000000
+simulate: venv ## Whole pipelines in simulated worlds (SEEDS=100, HOURS=10; RESUME=file goes on; DEFECTS=1 plants some)
+	PYTHONPATH=tests/support $(BIN)/python tests/support/simulated/campaign.py --seeds $(SEEDS) \
+	  --hours $(HOURS) $(if $(RESUME),--resume $(RESUME)) $(if $(DEFECTS),--defects) $(if $(KEEP),--keep)
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py

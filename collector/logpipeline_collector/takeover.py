@@ -464,8 +464,8 @@ class TakeOver:
                 await self._forget(owned)
             start = StreamPosition(owned.position.created, begun, 0)
         else:
-            # The stream may have gone back since the snapshot, and the last owner have read on: what
-            # it read stands in other messages, from the last one on that snapshot and stream share.
+            # The stream may have gone back since the snapshot, and the last owner have read on.
+            # What it read stands in messages behind the last one that snapshot and stream share.
             start = (await verify(context.js, owned.stream, start, owned.marks)).position
         name = context.next_consumer(owned.epoch)
         headers = await catch_up(context.js, context.intake, owned, name, start)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import logpipeline.nats.connection
+from components.shipping import jetstream
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket, Conflict, bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions, NoResponders
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import PullReader, ReaderClosed
 from logpipeline.nats.scan import DirectReader, Range, Scan
-from components.shipping import jetstream
 from simulated.loop import VirtualLoop
 from simulated.network import Network
 from simulated.server import Server
@@ -162,7 +162,7 @@ async def consumers(js: JetStream) -> Answers:
     again = await tried(js.consumer_create("S", {**CONSUMER, "name": "c"}, action="create"))
     reader = PullReader(js, "S", "c", pull_bytes=1 << 20)
     await reader.open()
-    came = []
+    came: list[Any] = []
     while len(came) < 4:
         came += await reader.take(timeout_s=1.0)
     await js.publish("s.a", b"late")

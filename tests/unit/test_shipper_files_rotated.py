@@ -526,7 +526,7 @@ def test_the_times_of_numbered_files_show_which_is_the_oldest(
 
 
 def test_the_rest_of_a_copied_log_comes_before_what_the_emptied_one_holds(tmp_path: Path) -> None:
-    """A read that follows the log meets the new lines before a look at the folder shows the copy."""
+    """A read meets the new lines before a look at the folder shows the copy."""
     folder = Folder(tmp_path)
     append(folder.live, b"one\n")
     read = folder.drain()

@@ -20,6 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from simulated.forks import Job, Lived, lives, repeatable
 from simulated.mutations import DEFECTS
@@ -42,14 +43,13 @@ class Sum:
     happened: Counter[str] = field(default_factory=Counter)
     by_kind: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
-    def add(self, said: dict[str, object], rounds: int) -> None:
+    def add(self, said: dict[str, Any], rounds: int) -> None:
         """Add what a world said."""
         self.worlds += 1
-        self.hours += float(str(said.get("hours", 0)))
-        self.cpu_s += float(str(said.get("cpu_s", 0)))
-        self.lines += int(str(said.get("lines", 0)))
-        faults = said.get("faults")
-        for kind, count in faults.items() if isinstance(faults, dict) else ():
+        self.hours += said.get("hours", 0)
+        self.cpu_s += said.get("cpu_s", 0)
+        self.lines += said.get("lines", 0)
+        for kind, count in said.get("faults", {}).items():
             self.happened[kind] += count
             self.by_kind[kind].update(
                 rounds=rounds,
@@ -60,7 +60,7 @@ class Sum:
             )
 
     def table(self) -> str:
-        """Return fault × happened × rounds × lines × bytes unexplained × twice × failed worlds."""
+        """Return a row for each kind of fault: how often, in how many rounds, what failed."""
         head = ("fault", "happened", "rounds", "lines", "unexplained", "twice", "failed")
         rows = [
             (kind, self.happened[kind], *(counts[n] for n in ("rounds", "lines", "lost", "twice",
@@ -68,7 +68,8 @@ class Sum:
             for kind, counts in sorted(self.by_kind.items())
         ]  # fmt: skip
         return "\n".join(
-            f"{row[0]!s:<10}" + "".join(f"{cell!s:>13}" for cell in row[1:]) for row in [head, *rows]
+            f"{row[0]!s:<10}" + "".join(f"{cell!s:>13}" for cell in row[1:])
+            for row in [head, *rows]
         )
 
 
@@ -114,7 +115,7 @@ def _live(options: argparse.Namespace) -> int:
     return 1 if total.failed else 0
 
 
-def _done(path: Path | None) -> dict[int, dict[str, object]]:
+def _done(path: Path | None) -> dict[int, dict[str, Any]]:
     if path is None or not path.exists():
         return {}
     rows = [json.loads(line) for line in path.read_text().splitlines()]

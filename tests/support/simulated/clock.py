@@ -26,11 +26,11 @@ def _wrong_s() -> float:
 
 def install(loop: VirtualLoop, seed: int) -> None:
     """Have every clock show the time of *loop*, and all chance come from *seed*."""
-    time.monotonic = time.perf_counter = loop.time  # type: ignore[assignment]
+    time.monotonic = time.perf_counter = loop.time
     time.monotonic_ns = time.perf_counter_ns = lambda: int(loop.time() * 1e9)
     time.time = lambda: EPOCH_S + loop.now_s + _wrong_s()
     time.time_ns = lambda: now_ns(loop) + int(_wrong_s() * 1e9)
     chance = random.Random(seed ^ 0x5EED)
-    secrets.token_hex = lambda size=None: chance.randbytes(size or 16).hex()
-    secrets.token_bytes = lambda size=None: chance.randbytes(size or 16)
+    secrets.token_hex = lambda nbytes=None: chance.randbytes(nbytes or 16).hex()
+    secrets.token_bytes = lambda nbytes=None: chance.randbytes(nbytes or 16)
     random.seed(seed)

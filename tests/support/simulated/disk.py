@@ -53,15 +53,15 @@ class Disk:
 
     def install(self) -> None:
         """Have this process see files so."""
-        os.open = self._opened  # type: ignore[assignment]
-        os.close = self._closed
+        os.open = self._opened
+        os.close = self._closed  # type: ignore[assignment]
         open_file._statx = self._looked_at
-        os.stat = lambda path, **how: self._shown(_stat(path, **how))  # type: ignore[assignment]
-        os.fstat = lambda descriptor: self._shown(_fstat(descriptor))
+        os.stat = lambda path, **how: self._shown(_stat(path, **how))
+        os.fstat = lambda fd: self._shown(_fstat(fd))
         os.write = self._written
         os.pwrite = self._written_at
         os.fsync = lambda descriptor: self._synced(_fsync, descriptor)  # type: ignore[assignment]
-        os.fdatasync = lambda descriptor: self._synced(_fdatasync, descriptor)
+        os.fdatasync = lambda fd: self._synced(_fdatasync, fd)
         os.fdopen = self._wrapped  # type: ignore[assignment]
         os.dup = self._doubled
 
@@ -89,7 +89,7 @@ class Disk:
         """Note that the file at *path* was changed now; of a new one, that it was born."""
         open_file.look_at(path, follow_link=False)
 
-    def _looked_at(self, folder: int, path: bytes, flags: int) -> open_file.Found | None:
+    def _looked_at(self, folder: int, path: bytes, flags: int) -> open_file.FileStat | None:
         found = _statx(folder, path, flags)
         assert found is not None, "this system does not tell of births"
         return self._in_time(found)
@@ -140,7 +140,7 @@ class Disk:
         _, changed_ns = self._world_times(found.st_ino, (found.st_size, found.st_mtime_ns))
         return os.stat_result(tuple(found), {"st_mtime_ns": changed_ns})
 
-    def _in_time(self, found: open_file.Found) -> open_file.Found:
+    def _in_time(self, found: open_file.FileStat) -> open_file.FileStat:
         born_ns, changed_ns = self._world_times(found.inode, (found.size, found.mtime_ns))
         return replace(found, born_ns=born_ns, mtime_ns=changed_ns)
 

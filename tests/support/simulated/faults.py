@@ -387,7 +387,8 @@ async def carry_out(
     """Do those of *faults* that the round *number* has, each at its time, and return when they are
     over; when all is calm again, those that are to happen alone.
     """
-    began_s, lasting = world.loop.time(), []
+    began_s = world.loop.time()
+    lasting: list[asyncio.Task[None]] = []
     for fault in faults:
         if fault.round != number or (fault.kind in ALONE) is not is_calm:
             continue

@@ -57,7 +57,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             weakref.WeakSet
         )
         # By time, and of one moment in the order in which they were made. Tuples are compared
-        # without a call of Python, which handles are not: that is a tenth of all that a world costs.
+        # without a call of Python, which handles are not: a tenth of what a world costs.
         self._due: list[tuple[float, int, asyncio.TimerHandle]] = []
         super().__init__(_Selector())  # type: ignore[arg-type]  # a selector in all that is used
 
@@ -153,7 +153,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if not handle._cancelled:
                 handle._run()
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self,
         callback: Callable[..., object],
         *args: Any,
@@ -171,7 +171,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self,
         delay: float,
         callback: Callable[..., object],
@@ -180,7 +180,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self.now_s + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self,
         when: float,
         callback: Callable[..., object],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from logpipeline import deduplication, filelock
+from logpipeline import deduplication
 from logpipeline.extents import GenerationState, Repeat
 from logpipeline.group import ownership
 from logpipeline.group.ownership import HeldRecord
@@ -28,7 +29,7 @@ from logpipeline_collector.epochs import HeldEpoch
 from logpipeline_collector.files import commit
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.owned_partition import OwnedPartition
-from logpipeline_shipper import publish, reconnect, resend, source_manager
+from logpipeline_shipper import publish, reconnect, resend
 from logpipeline_shipper.account import Account, Confirmed
 from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.files import directory_scan
@@ -63,7 +64,13 @@ def record_before_files() -> None:
 
     async def commit(self: OwnedPartition, executor: Any) -> None:
         position, rollbacks = self.position, self.rollbacks
-        await self.held.advance(position, rollbacks=rollbacks, assignment=self.assignment())
+        await self.held.advance(
+            position,
+            rollbacks=rollbacks,
+            assignment=self.assignment(),
+            lost_bytes=self.writer.lost_bytes,
+            missing_bytes=self.writer.missing_bytes,
+        )
         self.committed, self.committed_rollbacks = position, rollbacks
         await genuine(self, executor)
 
@@ -107,7 +114,7 @@ def partition_is_taken_at_once() -> None:
         return genuine(record, **named | {"owner_silent_s": 1e9})
 
     genuine = takeover.claim
-    takeover.claim = claim  # type: ignore[assignment]
+    takeover.claim = claim
 
 
 def lost_messages_are_not_sent_again() -> None:
@@ -248,18 +255,20 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     ),
     "end_of_a_former_owner_is_unknown": _value(recovery, "_end_of", lambda *words: None),
     "folder_is_always_current": _value(
-        recovery, "_later_epoch", lambda folder, record, epoch, **_: recovery._keep(
-            folder, epoch, record.rollbacks
-        ),
-    ),  # fmt: skip
+        recovery,
+        "_later_epoch",
+        lambda folder, record, epoch, **_: recovery._keep(folder, epoch, record.rollbacks),
+    ),
     "same_epoch_follows_the_record": _value(
         recovery, "_same_epoch", lambda folder, record, epoch, **_: recovery._follow(record, epoch)
     ),
     "successor_takes_no_sources": _value(
-        recovery, "_follow", lambda record, epoch, warning="": recovery.Recovery(
+        recovery,
+        "_follow",
+        lambda record, epoch, warning="": recovery.Recovery(
             recovery.Source.NOTHING, epoch, record.position, record.rollbacks
         ),
-    ),  # fmt: skip
+    ),
     "former_owners_are_forgotten": _value(
         epochs, "_succession", lambda former, successor, gone: None
     ),
@@ -314,9 +323,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "full_stream_means_never": _value(
         publish, "_classify_refusal", lambda error: publish.PublishFailure.REFUSED
     ),
-    "doubtful_state_is_believed": _value(
-        source_manager.Source, "__init__", _never_in_doubt
-    ),
+    "doubtful_state_is_believed": _value(Source, "__init__", _never_in_doubt),
     "nothing_collected_is_recalled": _returns(Chain, "recall", False),
     # what a shipper keeps an account of
     "loss_is_never_named": _returns(Account, "next_loss", None),
@@ -338,9 +345,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "rest_of_a_gone_file_is_not_named": _returns(Chain, "_name_lost", None),
     "next_lines_do_not_wait_for_a_copy": _returns(UnsureFiles, "has_to_wait", False),
     "rising_numbers_count_as_falling": _value(directory_scan, "_by_age", lambda files: files),
-    "two_shippers_share_a_folder": _value(
-        filelock.fcntl, "flock", lambda descriptor, operation: None
-    ),
+    "two_shippers_share_a_folder": _value(fcntl, "flock", lambda descriptor, operation: None),
     # what is kept for ever
     "budget_is_not_given_back": _returns(ByteBudget, "give_back", None),
     "descriptors_stay_open": _returns(Generation, "close_handle", None),

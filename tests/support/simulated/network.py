@@ -55,7 +55,7 @@ class Network:
 
     def install(self) -> None:
         """Have all connections of this process go over this network."""
-        logpipeline.nats.connection.Session = self.session  # type: ignore[assignment,misc]
+        logpipeline.nats.connection.Session = self.session  # type: ignore[attr-defined,assignment]
 
     def session(
         self, on_lost: Callable[[Exception], None], on_problem: Callable[[str], None]
@@ -136,7 +136,7 @@ class Session:
         Raises:
             OSError: the connection is gone.
         """
-        while self._network.loop.is_frozen(self.process):
+        while self._network.loop.is_frozen(self.process):  # noqa: ASYNC110  # see below
             # It was stopped in the middle of what it does: what it does next comes when it thaws.
             await asyncio.sleep(0)
         if self._is_lost:

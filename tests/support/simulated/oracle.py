@@ -192,9 +192,6 @@ class Ownership:
             is_back = record.position.sequence < last.position.sequence
             if is_back and record.rollbacks == last.rollbacks:
                 self._say(partition, record, f"it was at {last.position.sequence}")
-        elif last.released and record.position.sequence < last.position.sequence:
-            if record.rollbacks == last.rollbacks and record.folder == last.folder:
-                self._say(partition, record, f"it was released at {last.position.sequence}")
 
     def take_lines(self, partition: int) -> None:
         """Note that the stream of *partition* loses messages."""

@@ -372,7 +372,9 @@ class Server:
         self._later(pull.heartbeat_s, lambda: self._beat(stream, consumer, pull))
 
     def _serve(self, stream: Stream, consumer: Consumer) -> None:
-        while not consumer.is_stuck and consumer.pulls and (due := stream.due(consumer)) is not None:
+        while (
+            not consumer.is_stuck and consumer.pulls and (due := stream.due(consumer)) is not None
+        ):
             pull, (sequence, message) = consumer.pulls[0], due
             size = message.size
             if not any(peer.wants(pull.reply) for peer in self.peers):

@@ -10,7 +10,9 @@ from pathlib import Path
 from simulated.forks import Job, Lived, lives
 
 
-def shrunk(numbers: Sequence[int], fails: Callable[[Sequence[Sequence[int]]], int | None]) -> list[int]:
+def shrunk(
+    numbers: Sequence[int], fails: Callable[[Sequence[Sequence[int]]], int | None]
+) -> list[int]:
     """Return the fewest of *numbers* that this way finds with which a world still fails. *fails*
     gets several choices, and returns the place of the first that does, or None.
     """

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -33,7 +33,7 @@ from logpipeline_shipper import config as shipper_config
 from logpipeline_shipper import service as shipper
 from simulated import clock
 from simulated.disk import Disk
-from simulated.loop import PROCESS, WORLD, Killed, VirtualLoop
+from simulated.loop import PROCESS, Killed, VirtualLoop
 from simulated.network import Network
 from simulated.oracle import Outcome, Ownership, bounds, is_settled, outcome
 from simulated.server import Server
@@ -346,8 +346,9 @@ class World:
         self.network.install()
         self.disk.install()
         logpipeline.failpoints._left = _Traps(self)  # type: ignore[assignment]
-        shipper.boot_id = lambda: f"{PROCESS.get()}".partition("#")[0] + str(
-            self.boots.get(PROCESS.get().partition("#")[0], 0)
+        vars(shipper)["boot_id"] = lambda: (
+            f"{PROCESS.get()}".partition("#")[0]
+            + str(self.boots.get(PROCESS.get().partition("#")[0], 0))
         )
         # Most of what a quiet world does is to look whether there is something to do.
         reports.LISTEN_EVERY_S = 0.5
@@ -363,7 +364,7 @@ class World:
         )
         self.server.on_stored = self.ownership.note
         for stream in desired(self._pipeline).streams:
-            self.server.add(stream.config)
+            self.server.add(dict(stream.config))
         self.assign(self.collectors)
         for name in self.collectors:
             self.processes[name] = Process(self._collector(name), self.root / name)
@@ -422,7 +423,7 @@ class _Answers:
     def __init__(self) -> None:
         self.found: list[dict[str, Any]] = []
 
-    def wants(self, subject: str) -> Iterator[int] | list[int]:
+    def wants(self, subject: str) -> list[int]:
         """Return its subscriptions to *subject*."""
         return [0] if subject == self.inbox else []
 

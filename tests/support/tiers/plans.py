@@ -49,6 +49,7 @@ def test() -> list[Step]:
         *check(),
         _live("live", QUICK),
         _faults("faults-smoke", SMOKE),
+        _simulation("simulation-smoke", SMOKE),
         _spark("spark-smoke", SMOKE),
         _operator("operator-smoke", SMOKE),
         *([_nodes("nodes-smoke", SMOKE)] if is_cluster_at_hand() else []),
@@ -67,6 +68,7 @@ def test_all() -> list[Step]:
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         _spark("spark", REST),
         _faults("faults", REST),
+        _simulation("simulation", REST),
     ]
     return [
         *longest,
@@ -165,6 +167,11 @@ def _faults(name: str, marks: tuple[str, ...]) -> Step:
     shows = "kills, cuts and full disks"
     words = ("tests/faults", "-n", FAULT_WORKERS, *marks)
     return pytest_step(name, shows, *words, load=0.8, after=("jars",))
+
+
+def _simulation(name: str, marks: tuple[str, ...]) -> Step:
+    shows = "whole pipelines in simulated worlds"
+    return pytest_step(name, shows, "tests/simulation", "-n", "0", *marks, load=1.0)
 
 
 def _spark(name: str, marks: tuple[str, ...]) -> Step:
