@@ -38,7 +38,17 @@ def test_some_worlds_are_as_they_should_be() -> None:
 @pytest.mark.timeout(600)
 def test_hours_of_worlds_are_as_they_should_be() -> None:
     """Four hours of a busy pipeline, with all kinds of faults."""
-    done = campaign("--hours", str(HOURS), "--first", "1000")
+    done = campaign("--hours", str(HOURS))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.xfail(strict=True, reason="lines that a fenced owner had committed are lost")
+def test_a_purge_behind_an_owner_that_is_fenced_loses_nothing() -> None:
+    """It stands still between its folder's commit and the record's, and its stream is emptied while
+    another one takes over. Known, and not mended yet: lines are absent that nothing names.
+    """
+    done = campaign("--seeds", "1", "--first", "1002")
 
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simulated.faults import MIXTURES
 from simulated.forks import Job, Lived, lives, repeatable
 from simulated.mutations import DEFECTS
 from simulated.shrink import kept, shortest, story
@@ -29,6 +30,8 @@ from simulated.world import Shape
 
 REGRESSIONS = Path(__file__).parents[2] / "simulation" / "regressions.json"
 SHRUNK_MAX = 3
+# Where a defect is planted, faults come more often.
+DEFECT_EVERY_S = 5.0
 
 
 @dataclass(slots=True)
@@ -124,6 +127,7 @@ def _done(path: Path | None) -> dict[int, dict[str, Any]]:
 
 def _plant_all(options: argparse.Namespace) -> int:
     names = [name for name in options.defects.split(",") if name] or list(DEFECTS)
+    began_s = time.time()
     tried: Counter[str] = Counter()
     found: dict[str, Lived] = {}
 
@@ -131,8 +135,13 @@ def _plant_all(options: argparse.Namespace) -> int:
         # One seed for all, then the next: what is found is not tried again.
         for seed in range(options.first, options.first + options.seeds):
             for name in names:
-                if name not in found:
-                    yield Job(Shape(seed, rounds=options.rounds), defect=name)
+                if name not in found and time.time() - began_s < options.seconds:
+                    yield Job(
+                        Shape(seed, rounds=options.rounds),
+                        every_s=DEFECT_EVERY_S,
+                        kinds=MIXTURES[seed % len(MIXTURES)],
+                        defect=name,
+                    )
 
     for life in lives(jobs(), workers=options.workers):
         name = str(life.job.defect)
@@ -159,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--resume", type=Path, help="where to note what is done, and go on from")
     parser.add_argument("--keep", action="store_true", help="make what fails a regression test")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop planting after so long")
     parser.add_argument("--defects", nargs="?", const="", help="plant these, or all")
     return parser
 

@@ -324,6 +324,13 @@ TAKES_LINES = ("tail", "purge", "remade")
 ALONE = ("wipe",)
 # So many kinds happen in one world: a mixture of all is rarely as hard as a few of them often.
 KINDS_AT_ONCE = (3, 8)
+# What shows most planted defects: owners that change and are hit at places in their code; a server
+# that loses lines under owners that stay; answers that are lost, and disks that fail.
+MIXTURES = (
+    ("kill", "usurp", "move", "outlive", "power", "freeze"),
+    ("tail", "purge", "remade", "kill", "deaf", "cut"),
+    ("deaf", "drop", "kill", "leader", "full", "power", "stuck"),
+)
 # Of what can hit a process at a place in its code, so much does.
 AT_PLACES = 0.6
 
