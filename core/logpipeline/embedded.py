@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,11 +22,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from logpipeline.filelock import FileLock, FileLocked
+from logpipeline.ports import LOOPBACK, free_port, is_free
 from logpipeline.server_binary import ServerFailed, check_version, find_binary
 
 __all__ = ["EmbeddedServer", "Health", "ServerFailed", "ServerOptions", "render_config"]
 
-LOOPBACK = "127.0.0.1"
 # A store of some 10 GB is read through when its index is missing.
 START_DEADLINE_S = 60.0
 # A clean stop writes the indexes; after a kill they are rebuilt, and nothing is lost.
@@ -44,10 +42,7 @@ TAIL_BYTES_MAX = 4096
 ANSWER_BYTES_MAX = 64 * 1024
 ANSWER_DEADLINE_S = 5.0
 LOCK = "owner.lock"
-# Below the ports that systems give to outgoing connections: a client that keeps trying a port of
-# that range, on which no server listens, one day gets it as its own source port, and hears itself.
-PORTS = range(20_000, 32_000)
-PORT_ATTEMPTS_MAX = 20
+STARTS_MAX = 20
 
 # Runs before the server, in its process: the kernel then kills it when the thread that started it
 # ends. Not a preexec_fn, since a fork of a process with threads may hang.
@@ -273,7 +268,7 @@ class EmbeddedServer:
 
     async def _start_on_free_ports(self, binary: Path, deadline: float) -> None:
         # Ports are chosen once. Later starts keep them, so that clients find the server again.
-        for _ in range(PORT_ATTEMPTS_MAX):
+        for _ in range(STARTS_MAX):
             port = self._port or _free_port()
             monitor_port = self._monitor_port or _free_port()
             self._launch(binary, port, monitor_port)
@@ -285,7 +280,7 @@ class EmbeddedServer:
             if self._port:
                 _check_port_is_free(self._port)
             self._monitor_port = 0
-        raise self._failure(f"found no free port in {PORT_ATTEMPTS_MAX} attempts")
+        raise self._failure(f"found no free port in {STARTS_MAX} attempts")
 
     def _launch(self, binary: Path, port: int, monitor_port: int) -> None:
         for stale in self._ports_folder.iterdir():
@@ -376,26 +371,15 @@ def _move_streams(store: Path, account: str) -> None:
 
 
 def _free_port() -> int:
-    for _ in range(PORT_ATTEMPTS_MAX):
-        port = random.choice(PORTS)
-        if _is_free(port):
-            return port
-    raise ServerFailed(f"found no free port between {PORTS.start} and {PORTS.stop}: set one")
+    try:
+        return free_port()
+    except OSError as error:
+        raise ServerFailed(str(error)) from error
 
 
 def _check_port_is_free(port: int) -> None:
-    if not _is_free(port):
+    if not is_free(port):
         raise ServerFailed(f"port {port} is in use: stop what listens there, or set another port")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,32 @@ async def test_a_killed_part_comes_back(tmp_path: Path, part: str) -> None:
         await up.kill(part)
         up.append(numbered(400, 600))
         await up.arrived(numbered(0, 600))
+
+
+async def test_a_part_whose_port_was_taken_takes_another(tmp_path: Path) -> None:
+    """A stranger that listens where a crashed part served its metrics does not keep it away."""
+    async with PipelineUp(tmp_path) as up:
+        (before,) = [part for part in up.record().components if part.name == "collector-0"]
+        os.kill(up.record().pid, signal.SIGSTOP)
+        os.kill(before.pid, signal.SIGKILL)
+        stranger = await eventually(lambda: _listener(before.http), what="its port is free")
+        assert stranger is not None
+        with stranger:
+            os.kill(up.record().pid, signal.SIGCONT)
+            await eventually(lambda: up.pids()["collector-0"] not in (0, before.pid))
+            await up.running()
+            (after,) = [part for part in up.record().components if part.name == "collector-0"]
+            up.append(numbered(0, 100))
+            await up.arrived(numbered(0, 100))
+
+    assert after.http != before.http
+
+
+def _listener(address: str) -> socket.socket | None:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        return socket.create_server((host, int(port)))
+    return None
 
 
 async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> None:
