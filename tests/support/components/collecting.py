@@ -263,7 +263,7 @@ class CollectorProcess:
             stdout=self._log,
             stderr=self._log,
             env=os.environ | {VARIABLE: failpoint},
-            target="collecting:main",
+            target="components.collecting:main",
         )
 
     @property

@@ -209,7 +209,7 @@ def _started(cell: Cell) -> warm.AnyProcess:
     words = [str(folder), cell.config.nats.servers[0], *cell.mode.include]
     with (folder / "shipper.log").open("ab") as log:
         return warm.start(
-            words, stdout=log, stderr=log, env=os.environ, target="rotators.cells:main"
+            words, stdout=log, stderr=log, env=os.environ, target="faults.rotators.cells:main"
         )
 
 
