@@ -14,7 +14,8 @@ from logpipeline.records import EpochRecord, Reached
 from logpipeline.streamstate import Verdict
 from logpipeline_collector.recovery import Recovery, Source
 from protocol.engine import Broken, search
-from protocol.partitions import Bounds, Partitions
+from protocol.partition_world import Bounds
+from protocol.partitions import Partitions
 
 # What each search looks at: small ones in each run, and wider ones in `make soak`.
 SMALL = {
@@ -111,7 +112,7 @@ DEFECTS: dict[str, tuple[str, Callable[[Any], Any], Bounds, str]] = {
         "was committed, and stands in no folder",
     ),
     "every position is good": (
-        "logpipeline_collector.stream_position.judge",
+        "logpipeline.streamstate.judge",
         lambda _: lambda *_: Verdict.GOOD,
         Bounds(lines=2, tails=1, epochs=1),
         "passed over",

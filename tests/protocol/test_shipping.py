@@ -11,7 +11,8 @@ import pytest
 from faults.settings import is_soak
 from logpipeline.extents import Taken
 from protocol.engine import Broken, search
-from protocol.shipping import Bounds, Shipping
+from protocol.shipping_world import Bounds
+from protocol.source_shipping import Shipping
 
 SMALL = {
     "acknowledgements-lost": Bounds(lost_acks=2, windows=1, delays=1),

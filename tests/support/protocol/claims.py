@@ -1,13 +1,14 @@
 """Members of a consumer's group that share one partition, as a model to be searched: they take it,
 read batches from it, freeze, wake, are taken for dead, and lose answers of the bucket. `Claims`,
-`HeldRecord` and `OrderedReader` themselves run. A member that does not take its next step is frozen;
-one that never takes it is dead.
+`HeldRecord` and `OrderedReader` themselves run. A member that does not take its next step is
+frozen; one that never takes it is dead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from logpipeline.consuming import claims as product
@@ -49,8 +50,8 @@ class Handled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All of it at one moment: the messages *stored*, the claim in the bucket, the members' results (None: not started),
-    and the batches that were handled.
+    """All of it at one moment: the messages *stored*, the claim in the bucket, the members' results
+    (None: not started), and the batches that were handled.
     """
 
     stored: int = 0
@@ -159,7 +160,7 @@ class Group:
             late = [batch for at, batch in enumerate(world.handled) if _is_late(world, at)]
             if sum(batch.member == number for batch in late) > 1:
                 return f"member {number} went on after another one"
-            if any(after.first <= before.last for before, after in zip(own, own[1:], strict=False)):
+            if any(after.first <= before.last for before, after in pairwise(own)):
                 return f"member {number} handled a batch twice"
         return self._wrong_progress(world, high)
 

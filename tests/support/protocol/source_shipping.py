@@ -11,189 +11,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from logpipeline import deduplication, streamstate, wire
+from logpipeline import deduplication, streamstate
 from logpipeline.checksum import NOTHING, Checksum, extend
-from logpipeline.deduplication import SourceState, all_committed_of
+from logpipeline.deduplication import all_committed_of
 from logpipeline.extents import Repeat
+from logpipeline.nats.jetstream import StoredMessage
 from logpipeline.records import Committed, Named, Progress, Question, StreamPosition, answers
-from logpipeline.spans import Span, outside
+from logpipeline.spans import outside
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_shipper import resend
-from logpipeline_shipper.account import Account, Confirmed, Gap, GenerationAccount, Sent
-from logpipeline_shipper.checkpoint import Intent
-from logpipeline_shipper.files.chunk import ROTATED, Chunk
+from logpipeline_shipper.account import Gap
+from logpipeline_shipper.checkpoint import LastAck
+from logpipeline_shipper.files.chunk import ROTATED
 from logpipeline_shipper.resend import EarlierSends, Piece, Rollbacks
-
-SOURCE, GROUP, CREATED = "/var/log/app", "collectors", "then"
-LINE_BYTES = 2
-# The generations of the file, in their order; both begin alike.
-GENERATIONS = ("a", "b")
-LINES = b"0\n1\n2\n3\n"
-# Each answer of the collector is so much later than the one before: more than `DRAINED_S`.
-ANSWER_S = 20.0
-
-
-class Stored(NamedTuple):
-    """A message, in the stream or on its way; *time_ns* is the server's."""
-
-    batch: wire.Batch
-    identifier: str
-    time_ns: int = 0
-
-
-class Entry(NamedTuple):
-    """The account of one generation, as a value."""
-
-    name: str
-    begin: int
-    sent: tuple[Sent, ...]
-    confirmed: tuple[tuple[str, Confirmed], ...]
-    owed: tuple[tuple[int, int, str], ...]
-    lost: tuple[tuple[int, int, str], ...]
-
-
-class Books(NamedTuple):
-    """An `Account`, as a value."""
-
-    groups: tuple[tuple[str, int], ...] = ()
-    entries: tuple[Entry, ...] = ()
-
-    def opened(self) -> Account:
-        """Return the account."""
-        entries = {
-            each.name: GenerationAccount(
-                each.begin,
-                list(each.sent),
-                dict(each.confirmed),
-                list(each.owed),
-                list(each.lost),
-            )
-            for each in self.entries
-        }
-        return Account(dict(self.groups), 0.0, entries)
-
-    @staticmethod
-    def of(account: Account) -> Books:
-        """Return *account* as a value."""
-        return Books(
-            tuple(account.groups.items()),
-            tuple(
-                Entry(
-                    name,
-                    each.begin,
-                    tuple(each.sent),
-                    tuple(each.confirmed.items()),
-                    tuple(each.owed),
-                    tuple(each.lost),
-                )
-                for name, each in account._entries.items()
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Flight:
-    """The *pieces* of a chunk that are to be sent, the first of them now; *is_repair* where they
-    fill a gap, and *loss* where a loss is named instead.
-    """
-
-    pieces: tuple[Piece, ...] = ()
-    is_repair: bool = False
-    loss: Gap | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Shipper:
-    """A shipper's memory: how far each generation is acknowledged (*done*: or given up), which
-    batches a former process may have sent (*noted*), its books, and the last acknowledgement of its
-    subject.
-    """
-
-    offsets: tuple[int, ...] = (0, 0)
-    noted: tuple[Intent, ...] = ()
-    is_in_doubt: bool = False
-    books: Books = Books()
-    flight: Flight = Flight()
-    rollbacks: tuple[tuple[str, int], ...] = ()
-    last: tuple[int, str] | None = None
-
-
-class Saved(NamedTuple):
-    """What the disk has of a shipper: its positions, and the batches noted since."""
-
-    shipper: Shipper = Shipper()
-    intents: tuple[Intent, ...] = ()
-    is_lost: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Collector:
-    """A collector: how far it has read, what it knows of the source, how often it *wrote* each line
-    of each generation, what it was read before the stream went back.
-    """
-
-    position: StreamPosition = StreamPosition(CREATED, 0, 0)
-    known: SourceState = deduplication.NOTHING
-    wrote: tuple[tuple[str, int], ...] = ()
-    rollbacks: int = 0
-    known_until_ns: int = 0
-    dead_letters: int = 0
-
-
-class Answer(NamedTuple):
-    """An answer on its way, with the generations that were asked for."""
-
-    progress: Progress
-    known: tuple[tuple[str, Committed | None], ...]
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """All of it at one moment. *written* are bytes in the file, by generation; *is_gone* says that
-    the file of the first one is removed.
-    """
-
-    written: tuple[int, ...] = (0, 0)
-    is_gone: bool = False
-    shipper: Shipper | None = Shipper()
-    saved: Saved = Saved()
-    network: tuple[Stored, ...] = ()
-    stream: tuple[Stored | None, ...] = ()
-    window: frozenset[str] = frozenset()
-    clock: int = 0
-    collector: Collector = Collector()
-    answer: Answer | None = None
-    answers: int = 0
-    repairs: int = 0
-    faults: tuple[int, ...] = (0,) * 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How far to look: so many of each, at most. With *rotates* the file is rotated once, and its
-    second generation gets as many lines as well.
-    """
-
-    lines: int = 2
-    rotates: bool = False
-    repairs: int = 2
-    answers: int = 3
-    lost_acks: int = 0
-    delays: int = 0
-    windows: int = 0
-    tails: int = 0
-    purges: int = 0
-    kills: int = 0
-    power_cuts: int = 0
-    lost_positions: int = 0
-    late_answers: int = 0
-
-
-# The places of faults in `World.faults`.
-LOST_ACK, DELAY, WINDOW, TAIL, PURGE, KILL, POWER_CUT, LOST_POSITIONS, LATE = range(9)
+from protocol.shipping_world import (
+    ANSWER_S,
+    CREATED,
+    DELAY,
+    GENERATIONS,
+    GROUP,
+    KILL,
+    LATE,
+    LINE_BYTES,
+    LINES,
+    LOST_ACK,
+    LOST_POSITIONS,
+    POWER_CUT,
+    PURGE,
+    SOURCE,
+    TAIL,
+    WINDOW,
+    Answer,
+    Books,
+    Bounds,
+    Collector,
+    Flight,
+    Saved,
+    Shipper,
+    Stored,
+    World,
+    chunk_of,
+    intents_of,
+    known_as_sent,
+    lines_of,
+    message_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +95,7 @@ class Shipping:
             entry = account._entries.get(generation)
             owed = [(start, end) for start, end, _ in entry.owed] if entry is not None else []
             for span in outside(settled, [*account.open_spans(generation), *owed]):
-                for line in _lines_of(span):
+                for line in lines_of(span):
                     if not _is_known(world.collector, generation, line):
                         return _name((generation, line))
         return ""
@@ -255,7 +118,7 @@ class Shipping:
 
     def _unbalanced(self, world: World, shipper: Shipper) -> str:
         for place, generation in enumerate(GENERATIONS):
-            for line in _lines_of((0, world.written[place])):
+            for line in lines_of((0, world.written[place])):
                 if not _is_known(world.collector, generation, line):
                     return (
                         f"line {_name((generation, line))} is neither collected nor named as lost"
@@ -288,12 +151,11 @@ class Shipping:
         most = self.bounds.lines * LINE_BYTES
         first, second = world.written
         if first < most and not second and not world.is_gone:
-            written = (first + LINE_BYTES, second)
-            yield "a line is written", replace(world, written=written)
+            yield "a line is written", replace(world, written=(first + LINE_BYTES, second))
         if self.bounds.rotates and first == most:
             if second < most:
-                written = (first, second + LINE_BYTES)
-                yield "a line is written to the next file", replace(world, written=written)
+                grown = replace(world, written=(first, second + LINE_BYTES))
+                yield "a line is written to the next file", grown
             is_seen = world.shipper is not None and world.shipper.flight == Flight()
             if second and not world.is_gone and is_seen and world.shipper is not None:
                 given_up = self._given_up(world, world.shipper)
@@ -319,10 +181,10 @@ class Shipping:
             forgot = replace(world, window=frozenset())
             yield "the server forgets the ids of messages", _count(forgot, WINDOW)
         if world.stream and world.stream[-1] is not None and self._may(world, TAIL):
-            *rest, gone = world.stream
+            gone = world.stream[-1]
             assert gone is not None
             window = world.window - {gone.identifier}
-            lost = replace(world, stream=tuple(rest), window=window)
+            lost = replace(world, stream=world.stream[:-1], window=window)
             yield f"the server loses its tail: {_span_of(gone)}", _count(lost, TAIL)
         if self._may(world, PURGE):
             for place, stored in enumerate(world.stream):
@@ -403,9 +265,9 @@ class Shipping:
             yield "the answer arrives", told
         kept = _kept(shipper)
         is_killable = self.bounds.kills or self.bounds.power_cuts
-        if is_killable and world.saved != Saved(kept, _intents(shipper.flight)):
-            saved = replace(world, saved=Saved(kept, _intents(shipper.flight)))
-            yield "the shipper saves its positions", saved
+        if is_killable and world.saved != Saved(kept, intents_of(shipper.flight)):
+            noted = replace(world, saved=Saved(kept, intents_of(shipper.flight)))
+            yield "the shipper saves its positions", noted
         flight = shipper.flight
         if flight.pieces or flight.loss is not None:
             yield from self._publishes(world, shipper)
@@ -434,8 +296,8 @@ class Shipping:
             stored = world.stream[place]
             assert stored is not None
             headers = f"NATS/1.0\r\nNats-Msg-Id: {stored.identifier}\r\n\r\n".encode()
-            found = resend.StoredMessage(place + 1, stored.time_ns, "subject", headers, b"")
-        last = resend.LastAck("stream", sequence, identifier, 0.0)
+            found = StoredMessage("subject", place + 1, stored.time_ns, headers, b"")
+        last = LastAck("stream", sequence, identifier, 0.0)
         if not resend.is_lost(last, found, 0.0):
             return shipper
         account = shipper.books.opened()
@@ -469,26 +331,26 @@ class Shipping:
         place = 0 if shipper.offsets[0] < world.written[0] else 1
         generation, start = GENERATIONS[place], shipper.offsets[place]
         for end in range(start + LINE_BYTES, world.written[place] + 1, LINE_BYTES):
-            chunk = _chunk(generation, start, end)
+            chunk = chunk_of(generation, start, end)
             pieces = tuple(_earlier(shipper).pieces(chunk, "plain"))
             account = shipper.books.opened()
             account.begin(generation, start)
             flight = Flight(pieces)
             sending = replace(shipper, flight=flight, books=Books.of(account))
             # The file is read once at a time: intents are noted before they are sent.
-            noted = world.saved._replace(intents=(*world.saved.intents, *_intents(flight)))
+            noted = world.saved._replace(intents=(*world.saved.intents, *intents_of(flight)))
             text = f"the shipper reads {generation} {start}-{end}"
             yield text, replace(world, shipper=sending, saved=noted)
 
     def _publishes(self, world: World, shipper: Shipper) -> Iterator[tuple[str, World]]:
-        message, is_marked = _message(shipper.flight, world.repairs)
+        message, is_marked = message_of(shipper.flight, world.repairs)
         stored, sequence = _published(world, message)
         text = f"{_span_of(message)}{' (marked)' if is_marked else ''}"
         arrived = _acknowledged(stored, shipper, sequence, message)
         yield f"{text} is stored, and acknowledged", arrived
         if not self._may(world, LOST_ACK):
             return
-        again = replace(shipper, flight=_known_as_sent(shipper.flight))
+        again = replace(shipper, flight=known_as_sent(shipper.flight))
         unanswered = _count(replace(stored, shipper=again), LOST_ACK)
         yield f"{text} is stored, and the acknowledgement lost", unanswered
         if self._may(world, DELAY):
@@ -520,86 +382,12 @@ def _kept(shipper: Shipper) -> Shipper:
     return replace(shipper, flight=Flight(), noted=(), is_in_doubt=False)
 
 
-def _intents(flight: Flight) -> tuple[Intent, ...]:
-    if flight.is_repair:
-        return ()
-    return tuple(
-        Intent(
-            each.chunk.generation,
-            each.chunk.start,
-            each.chunk.end,
-            each.attempt,
-            each.chunk.checksums.after,
-        )
-        for each in flight.pieces
-    )
-
-
 def _earlier(shipper: Shipper) -> EarlierSends:
     earlier = EarlierSends(shipper.noted, is_in_doubt=shipper.is_in_doubt)
     for place, generation in enumerate(GENERATIONS):
         if shipper.offsets[place]:
-            earlier.acknowledged(_chunk(generation, 0, shipper.offsets[place]))
+            earlier.acknowledged(chunk_of(generation, 0, shipper.offsets[place]))
     return earlier
-
-
-def _chunk(generation: str, start: int, end: int) -> Chunk:
-    data, before = LINES[start:end], extend(NOTHING, LINES[:start])
-    return Chunk(
-        generation=generation,
-        start=start,
-        end=end,
-        data=data,
-        lines=data.count(b"\n"),
-        first_time_ns=0,
-        last_time_ns=0,
-        previous=None,
-        checksums=wire.Checksums.around(data, before),
-        starts_inside_line=False,
-        ends_inside_line=False,
-    )
-
-
-def _message(flight: Flight, repairs: int) -> tuple[Stored, bool]:
-    """Return the message that is to be sent, and whether it is marked as sent before."""
-    if flight.loss is not None:
-        gap = flight.loss
-        batch = _batch(gap.generation, gap.start, gap.end, lost=gap.cause)
-        return Stored(batch, f"loss.{wire.message_id('source', batch)}.{repairs}"), False
-    piece = flight.pieces[0]
-    chunk = piece.chunk
-    batch = _batch(chunk.generation, chunk.start, chunk.end, checksums=chunk.checksums)
-    batch = replace(batch, resend=piece.resend, unsure=piece.is_unsure, begins=chunk.begins)
-    return Stored(batch, wire.message_id("source", batch, attempt=piece.attempt)), piece.resend
-
-
-def _batch(
-    generation: str,
-    start: int,
-    end: int,
-    *,
-    checksums: wire.Checksums | None = None,
-    lost: str = "",
-) -> wire.Batch:
-    return wire.Batch(
-        source=SOURCE,
-        generation=generation,
-        start=start,
-        end=end,
-        lines=0 if lost else (end - start) // LINE_BYTES,
-        format="plain",
-        checksums=checksums,
-        lost=lost,
-    )
-
-
-def _known_as_sent(flight: Flight) -> Flight:
-    """Return *flight* as `Sender.send` goes on where an acknowledgement is missing."""
-    if flight.loss is not None:
-        return flight
-    first, *rest = flight.pieces
-    known = first._replace(resend=True, is_unsure=False)
-    return replace(flight, pieces=(known, *rest))
 
 
 def _acknowledged(world: World, shipper: Shipper, sequence: int, message: Stored) -> World:
@@ -709,7 +497,7 @@ def _read(collector: Collector, stored: Stored | None) -> Collector:
         return replace(collector, position=position, dead_letters=letters)
     wrote = list(collector.wrote)
     for part in decision.ranges:
-        wrote += [(batch.generation, line) for line in _lines_of((part.start, part.end))]
+        wrote += [(batch.generation, line) for line in lines_of((part.start, part.end))]
     return replace(collector, position=position, known=decision.after, wrote=tuple(sorted(wrote)))
 
 
@@ -721,10 +509,6 @@ def _is_known(collector: Collector, generation: str, line: int) -> bool:
     lost = collector.known.generations[place].lost if place is not None else ()
     at = line * LINE_BYTES
     return any(start <= at < end for start, end in lost)
-
-
-def _lines_of(span: Span) -> range:
-    return range(span[0] // LINE_BYTES, span[1] // LINE_BYTES)
 
 
 def _name(line: tuple[str, int]) -> str:
