@@ -1,4 +1,4 @@
-"""What the search of `protocol.source_shipping` looks at: shipper, server and collector, as values."""
+"""The world of `protocol.source_shipping`: shipper, server and collector, as values."""
 
 from __future__ import annotations
 
