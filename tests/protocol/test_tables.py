@@ -21,7 +21,6 @@ SMALL = {
     "stream-made-anew": Bounds(lives=2),
 }
 WIDE = {
-    "three-writers": Bounds(writers=3),
     "two-writers-three-batches": Bounds(batches=3, messages=3),
     "asleep-during-a-clean-up": Bounds(batches=2, messages=2, sleeps=1),
     "stream-made-anew": Bounds(batches=2, messages=2, lives=2),
