@@ -17,6 +17,7 @@ from protocol.source_shipping import Shipping
 SMALL = {
     "acknowledgements-lost": Bounds(lost_acks=2, windows=1, delays=1),
     "killed": Bounds(kills=1, lost_acks=1, windows=1, answers=1, repairs=1),
+    "killed-twice": Bounds(kills=2, answers=1, repairs=1),
     "tail-lost": Bounds(tails=1, answers=2),
     "messages-deleted": Bounds(purges=1, late_answers=1),
     "power-cut": Bounds(power_cuts=1, answers=1, repairs=1),

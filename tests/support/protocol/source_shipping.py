@@ -265,8 +265,10 @@ class Shipping:
             yield "the answer arrives", told
         kept = _kept(shipper)
         is_killable = self.bounds.kills or self.bounds.power_cuts
-        if is_killable and world.saved != Saved(kept, intents_of(shipper.flight)):
-            noted = replace(world, saved=Saved(kept, intents_of(shipper.flight)))
+        # As `Source.record` does.
+        intents = tuple(dict.fromkeys((*_earlier(shipper).noted, *intents_of(shipper.flight))))
+        if is_killable and world.saved != Saved(kept, intents):
+            noted = replace(world, saved=Saved(kept, intents))
             yield "the shipper saves its positions", noted
         flight = shipper.flight
         if flight.pieces or flight.loss is not None:
