@@ -141,21 +141,10 @@ DEFECTS: dict[str, tuple[str, Callable[[Any], Any], Bounds, str]] = {
         Bounds(lines=1, trims=1, repeats=1, epochs=2),
         "stands in two folders",
     ),
-    "a snapshot from before a roll-back allows trimming": (
-        "logpipeline_collector.epochs.described",
-        lambda _: lambda snapshot_at, most: snapshot_at,
-        Bounds(lines=2, trims=1, tails=1, snapshots=1, repeats=1, epochs=2),
-        "stands in two folders",
-    ),
 }
 
 
-# It takes as many steps that the search for it is long.
-LONG = "a snapshot from before a roll-back allows trimming"
-PLANTED = {name: defect for name, defect in DEFECTS.items() if name != LONG or is_soak()}
-
-
-@pytest.mark.parametrize(("place", "broken", "bounds", "why"), PLANTED.values(), ids=PLANTED)
+@pytest.mark.parametrize(("place", "broken", "bounds", "why"), DEFECTS.values(), ids=DEFECTS)
 def test_the_search_finds_a_broken_decision(
     place: str,
     broken: Callable[[Any], Any],
