@@ -30,9 +30,9 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.ports import free_port
 from logpipeline.records import EpochRecord, StreamPosition, epoch_key
 from logpipeline.spec import parse
-from logpipeline_cli.local.supervisor import free_port
 from processes import Cost, cost_of, stop
 from run import Row
 

@@ -20,13 +20,13 @@ from pathlib import Path
 import yaml
 
 from components.managed_server import managed
-from logpipeline.embedded import LOOPBACK, EmbeddedServer
+from logpipeline.embedded import EmbeddedServer
 from logpipeline.group.assignment import ensure_assigned
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.ports import LOOPBACK, free_port
 from logpipeline.spec import LogPipeline, parse
-from logpipeline_cli.local.supervisor import free_port
 from logpipeline_operator.children import config, credentials, nats_tls
 from processes import stop
 from trial import Trial, measure, size_below

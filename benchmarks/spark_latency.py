@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from logpipeline_cli.local.layout import Layout
-from logpipeline_spark.formats.log import logs_of
+from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.scan import files, tables

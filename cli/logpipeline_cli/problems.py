@@ -136,7 +136,7 @@ def problems(status: Status) -> Iterator[str]:
             gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
             yield (
                 f"{answer['member']}: {gone} ({bytes_text(row['bytes'])}) could be neither "
-                "archived nor kept as dead letters"
+                "collected nor kept as dead letters"
             )
     for answer in status["shippers"]:
         yield from _of_shipper(answer)

@@ -4,11 +4,10 @@ that the next process can prove that the one before it is gone.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 from pathlib import Path
 
+from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.statefile import StateBroken, read_state, set_aside, write_state
 
 KIND = "collector-folder"
@@ -23,8 +22,8 @@ class FolderBusy(Exception):
 class Folder:
     """A claimed folder. *incarnation* names this process; it begins with the folder's own name."""
 
-    def __init__(self, descriptor: int, identity: str, token: str) -> None:
-        self._descriptor = descriptor
+    def __init__(self, lock: FileLock, identity: str, token: str) -> None:
+        self._lock = lock
         self.identity = identity
         self.incarnation = f"{identity}-{token}"
 
@@ -38,11 +37,9 @@ class Folder:
         """
         state = folder / "state" / group
         state.mkdir(parents=True, exist_ok=True)
-        lock = os.open(state / f"{member}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+            lock = FileLock.take(state / f"{member}.lock")
+        except FileLocked:
             raise FolderBusy(
                 f"{folder}: another process runs as {member} of group {group} in this folder; "
                 "stop it first, or give this one another folder and name"
@@ -57,7 +54,7 @@ class Folder:
 
     def close(self) -> None:
         """Release the folder."""
-        os.close(self._descriptor)
+        self._lock.close()
 
 
 def known_identity(folder: Path, group: str) -> str | None:

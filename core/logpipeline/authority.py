@@ -232,7 +232,7 @@ def _collector(pipeline: LogPipeline, inbox: str) -> Permissions:
 def _shipper(
     pipeline: LogPipeline, inbox: str, hosts: Sequence[str] | None, *, may_look: bool
 ) -> Permissions:
-    """Return what shippers need: to send lines, to hear and ask how far they were archived, and to
+    """Return what shippers need: to send lines, to hear and ask how far they were collected, and to
     see the last message of a host, by which they notice that a server lost what it acknowledged.
     """
     names = pipeline.names

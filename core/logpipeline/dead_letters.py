@@ -61,7 +61,7 @@ class Letter:
     *reason* is one token. *created* is the stream's own, *time_ns* the server's time of the
     message, in nanoseconds since 1970. *subject*, *headers* and *payload* are the message's, as
     far as they were kept; *payload_bytes* is how long the payload was. *consumer* gave the
-    message up; it is empty where a collector could not archive it. *is_gone* means that the
+    message up; it is empty where a collector could not collect it. *is_gone* means that the
     stream had let the message go before it could be copied.
     """
 

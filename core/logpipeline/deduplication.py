@@ -1,4 +1,4 @@
-"""Deduplication: which bytes of a batch are new, from what is archived of its source.
+"""Deduplication: which bytes of a batch are new, from what is written of its source.
 
 Pure: the same batches lead to the same state, whether their bytes were written or only their
 headers read.
@@ -32,17 +32,17 @@ class Loss(NamedTuple):
 
 
 class SourceState(NamedTuple):
-    """The archived ranges of one source; the generation that was seen last stands last.
+    """The written ranges of one source; the generation that was seen last stands last.
 
-    *archived* and *lost* are bytes, since the source was first seen: of what is archived, and of
+    *written* and *lost* are bytes, since the source was first seen: of what is written, and of
     what a shipper named as lost. *losses* lists the latest of the latter; these may still be found
-    and archived. *given_up* is the bytes of holes that are no longer listed, and cannot be filled
+    and written. *given_up* is the bytes of holes that are no longer listed, and cannot be filled
     any more.
     """
 
     generations: tuple[GenerationState, ...] = ()
     given_up: int = 0
-    archived: int = 0
+    written: int = 0
     lost: int = 0
     losses: tuple[Loss, ...] = ()
 
@@ -98,7 +98,7 @@ class Decision(NamedTuple):
 
     *is_misfit* says that the batch does not continue what is known of its generation: it is forged,
     garbled, or of another file; nothing may be concluded from it. *contradicted* is bytes that are
-    archived in one place twice, since one of two batches that both continue the file is forged.
+    written in one place twice, since one of two batches that both continue the file is forged.
     """
 
     after: SourceState
@@ -121,7 +121,7 @@ def decide(
     repeat: Repeat | None = None,
     sums: Sums | None = None,
 ) -> Decision:
-    """Return which bytes of *batch* are new, and what is known when they are archived. A batch that
+    """Return which bytes of *batch* are new, and what is known when they are written. A batch that
     names a loss has no bytes to be written.
 
     *is_from_midway* says that the reader left out on purpose what the stream held before it began:
@@ -151,7 +151,7 @@ def decide(
     ranges = _ranges(taken.new, known.high)
     fresh = sum(part.end - part.start for part in ranges)
     state = state.with_known(place, taken.known)._replace(
-        archived=state.archived + fresh, lost=state.lost - found, losses=losses
+        written=state.written + fresh, lost=state.lost - found, losses=losses
     )
     cut_bytes = batch.end - batch.start - fresh if ranges else 0
     return Decision(
@@ -278,7 +278,7 @@ def encode(state: SourceState) -> dict[str, object]:
             for known in state.generations
         ],
         "given_up": state.given_up,
-        "archived": state.archived,
+        "written": state.written,
         "lost": state.lost,
         "losses": state.losses,
     }
@@ -302,7 +302,7 @@ def decode(value: object) -> SourceState:
     return SourceState(
         tuple(generations),
         int(value["given_up"]),
-        int(value["archived"]),
+        int(value["written"]),
         int(value["lost"]),
         tuple(
             Loss(str(name), int(start), int(end), str(cause), int(time_ns))

@@ -7,12 +7,9 @@ only its owner can read, and it dies with the process that started it.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,11 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from logpipeline.filelock import FileLock, FileLocked
+from logpipeline.ports import LOOPBACK, free_port, is_free
 from logpipeline.server_binary import ServerFailed, check_version, find_binary
 
 __all__ = ["EmbeddedServer", "Health", "ServerFailed", "ServerOptions", "render_config"]
 
-LOOPBACK = "127.0.0.1"
 # A store of some 10 GB is read through when its index is missing.
 START_DEADLINE_S = 60.0
 # A clean stop writes the indexes; after a kill they are rebuilt, and nothing is lost.
@@ -44,10 +42,7 @@ TAIL_BYTES_MAX = 4096
 ANSWER_BYTES_MAX = 64 * 1024
 ANSWER_DEADLINE_S = 5.0
 LOCK = "owner.lock"
-# Below the ports that systems give to outgoing connections: a client that keeps trying a port of
-# that range, on which no server listens, one day gets it as its own source port, and hears itself.
-PORTS = range(20_000, 32_000)
-PORT_ATTEMPTS_MAX = 20
+STARTS_MAX = 20
 
 # Runs before the server, in its process: the kernel then kills it when the thread that started it
 # ends. Not a preexec_fn, since a fork of a process with threads may hang.
@@ -113,7 +108,7 @@ class EmbeddedServer:
         self.store = folder / "store"
         self.log = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner: int | None = None
+        self._owner: FileLock | None = None
         self._log_start = 0
         self._port = self.options.port
         self._monitor_port = 0
@@ -167,7 +162,7 @@ class EmbeddedServer:
         try:
             _move_streams(self.store / "jetstream", self.options.streams_account)
             await self._start_on_free_ports(binary, time.monotonic() + deadline_s)
-            _note_owner(self._owner, self.pid)
+            self._owner.write_owner(self.pid)
         except BaseException:
             self.kill()
             raise
@@ -218,7 +213,7 @@ class EmbeddedServer:
             self._process.wait()
             self._process = None
         if self._owner is not None:
-            os.close(self._owner)
+            self._owner.close()
             self._owner = None
 
     async def health(self) -> Health:
@@ -229,16 +224,10 @@ class EmbeddedServer:
         """Return what became of the store's files under the running server, empty if nothing: it
         goes on with files that were removed, and keeps nothing that way.
         """
-        if self._owner is None:
+        if self._owner is None or self._owner.is_in_place():
             return ""
-        held = os.fstat(self._owner)
-        try:
-            there = (self.store / LOCK).stat()
-        except FileNotFoundError:
-            return f"the files below {self.store} were removed"
-        if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
-            return f"the files below {self.store} were replaced"
-        return ""
+        happened = "replaced" if self._owner.path.exists() else "removed"
+        return f"the files below {self.store} were {happened}"
 
     def keeps(self, stream: str) -> bool:
         """Return whether the files of *stream*, which the server says to have, are in its store."""
@@ -279,7 +268,7 @@ class EmbeddedServer:
 
     async def _start_on_free_ports(self, binary: Path, deadline: float) -> None:
         # Ports are chosen once. Later starts keep them, so that clients find the server again.
-        for _ in range(PORT_ATTEMPTS_MAX):
+        for _ in range(STARTS_MAX):
             port = self._port or _free_port()
             monitor_port = self._monitor_port or _free_port()
             self._launch(binary, port, monitor_port)
@@ -291,7 +280,7 @@ class EmbeddedServer:
             if self._port:
                 _check_port_is_free(self._port)
             self._monitor_port = 0
-        raise self._failure(f"found no free port in {PORT_ATTEMPTS_MAX} attempts")
+        raise self._failure(f"found no free port in {STARTS_MAX} attempts")
 
     def _launch(self, binary: Path, port: int, monitor_port: int) -> None:
         for stale in self._ports_folder.iterdir():
@@ -310,7 +299,7 @@ class EmbeddedServer:
                 stdout=log,
                 stderr=log,
                 # The server holds the lock too: the store is owned for as long as it runs.
-                pass_fds=[self._owner],
+                pass_fds=[self._owner.descriptor],
                 # Ctrl-C in a terminal is for us: we stop the server last.
                 start_new_session=True,
             )
@@ -365,20 +354,14 @@ def render_config(options: ServerOptions, folder: Path, port: int, monitor_port:
     return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
-def _own_store(store: Path) -> int:
-    # The lock is freed by the kernel, however its owners end: there is no stale one to clean up.
-    path = store / LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _own_store(store: Path) -> FileLock:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(descriptor, 32).decode(errors="replace").strip()
-        os.close(descriptor)
+        return FileLock.take(store / LOCK)
+    except FileLocked as error:
         raise ServerFailed(
-            f"the store {store} is in use by the nats-server with process id {owner or 'unknown'}:"
+            f"the store {store} is in use by the nats-server with process id {error.owner}:"
             " stop it, or choose another data folder"
         ) from None
-    return descriptor
 
 
 def _move_streams(store: Path, account: str) -> None:
@@ -387,32 +370,16 @@ def _move_streams(store: Path, account: str) -> None:
         (store / NO_ACCOUNT).rename(store / account)
 
 
-def _note_owner(descriptor: int, pid: int) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{pid}\n".encode(), 0)
-
-
 def _free_port() -> int:
-    for _ in range(PORT_ATTEMPTS_MAX):
-        port = random.choice(PORTS)
-        if _is_free(port):
-            return port
-    raise ServerFailed(f"found no free port between {PORTS.start} and {PORTS.stop}: set one")
+    try:
+        return free_port()
+    except OSError as error:
+        raise ServerFailed(str(error)) from error
 
 
 def _check_port_is_free(port: int) -> None:
-    if not _is_free(port):
+    if not is_free(port):
         raise ServerFailed(f"port {port} is in use: stop what listens there, or set another port")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
 
 
 def _write_private(path: Path, text: str) -> None:

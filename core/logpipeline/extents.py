@@ -1,8 +1,8 @@
-"""Extents of one generation of a source: what is archived of it, and which batch continues it.
+"""Extents of one generation of a source: what is written of it, and which batch continues it.
 
 Any client that may publish for a host may write a batch in the name of each of its sources. The
 running checksum of the file proves which batches are the shipper's own: a batch belongs to what is
-archived if it continues it there. Nothing counts as archived because of a batch that does not: its
+written if it continues it there. Nothing counts as written because of a batch that does not: its
 bytes may be kept, but never in the place of others.
 
 Pure: no clock and no connection.
@@ -84,10 +84,10 @@ class Extent(NamedTuple):
 
 
 class GenerationState(NamedTuple):
-    """One generation, shipped from *begun* on. *extents* are archived, in order; *lost* is named as
-    lost, and archived if it comes after all. *claimed* is how long a successor says that it is.
+    """One generation, shipped from *begun* on. *extents* are written, in order; *lost* is named as
+    lost, and written if it comes after all. *claimed* is how long a successor says that it is.
 
-    *asides* are archived as well, in the place of bytes of *extents*: one of both is forged.
+    *asides* are written as well, in the place of bytes of *extents*: one of both is forged.
     """
 
     name: str
@@ -99,7 +99,7 @@ class GenerationState(NamedTuple):
 
     @property
     def high(self) -> int:
-        """The offset up to which it is archived or named as lost, but for *holes*."""
+        """The offset up to which it is written or named as lost, but for *holes*."""
         high = self.extents[-1].end if self.extents else self.begun
         if self.lost:
             high = max(high, self.lost[-1][1])
@@ -148,7 +148,7 @@ class GenerationState(NamedTuple):
 
 class Taken(NamedTuple):
     """The result of taking a batch: *known* is the state once the bytes of the *new* spans are
-    archived. *contradicted* is bytes of
+    written. *contradicted* is bytes of
     others that one of both must have forged.
     """
 
@@ -167,7 +167,7 @@ def take(
 ) -> Taken | None:
     """Return the new bytes of *batch*, or None where it does not continue what is known.
 
-    Where it cannot *repeat* anything, what is archived in its place is something else. Without
+    Where it cannot *repeat* anything, what is written in its place is something else. Without
     *sums* only the ends of the batch are compared. *is_midway* says that what comes first of a
     generation need not be its begin.
     """
@@ -310,7 +310,7 @@ class _Placing:
 
     def _parts_unseen(self, match: _Match) -> bool:
         """Return whether they part where the extent's marks are forgotten: so long after it was
-        archived, a batch is a copy of what is there, or forged.
+        written, a batch is a copy of what is there, or forged.
         """
         extent = match.extent
         is_marked = match.matched != extent.start or len(extent.marks) < MARKS_MAX

@@ -43,7 +43,7 @@ def read_message(subjects: Subjects, partition: int, delivered: Delivered) -> Re
 
 def has_its_size(batch: Batch, fields: dict[str, str]) -> bool:
     """Return whether a message that was read without its payload can be what its headers say."""
-    # A range that its payload contradicts was not archived, so it must not count as known. Of a
+    # A range that its payload contradicts was not written, so it must not count as known. Of a
     # compressed payload the size says nothing.
     size = fields.get(SIZE_HEADER, "")
     return batch.compressed or not size.isdigit() or int(size) == batch.end - batch.start

@@ -115,7 +115,7 @@ class Former:
 @dataclass(frozen=True, slots=True)
 class GoneFolder:
     """A folder of *member* that was not there any more when *member* came back, at *time_ns*. It
-    had archived the messages behind *after* up to *end*; they are read again from *again_from* on,
+    had collected the messages behind *after* up to *end*; they are read again from *again_from* on,
     the first that the stream still had, 0 where none is read again.
     """
 
@@ -330,7 +330,7 @@ def assign(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The archived part of one generation of a source: up to *offset*, but for *holes*, ranges
+    """The collected part of one generation of a source: up to *offset*, but for *holes*, ranges
     below it that never came. Shipping of it began at *begun*; *checksum* is its running checksum at
     *offset*, None where its shipper sent none.
     """
@@ -352,8 +352,8 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A shipper's question about a host: how far *generations* are archived; None asks for all that
-    is known of the host.
+    """A shipper's question about a host: how far *generations* are collected; None asks for all
+    that is known of the host.
     """
 
     generations: tuple[Named, ...] | None = None
@@ -425,11 +425,11 @@ def _in_messages(rows: Iterable[T], size_of: Callable[[T], int]) -> Iterator[lis
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A collector's report to the shipper of one host. Unasked, and at most once a second, it says
-    how far the newest generation of each source that changed is archived; as an answer, what the
+    how far the newest generation of each source that changed is collected; as an answer, what the
     `Question` names, or all that is known. *unknown* are generations that were asked for, and of
     which the collector has nothing.
 
-    *sequence* is how far the stream that was *created* then is archived, and *pending* how many
+    *sequence* is how far the stream that was *created* then is collected, and *pending* how many
     messages of it are still to be read. *begun* is the sequence behind which the group began, and
     *first* that of the first message that the stream still holds; *max_age_s* is how long it keeps
     one, 0 for ever. *is_last* says that an answer has no further part.

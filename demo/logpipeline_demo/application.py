@@ -174,8 +174,8 @@ class Pace:
 
 
 class Control:
-    """Commands on standard input, a word a line. Its end stops the generator: whoever started it
-    is gone.
+    """Commands on standard input, a word a line. Its end stops the generator, whose
+    parent is gone then.
     """
 
     def __init__(self, descriptor: int | None) -> None:

@@ -1,8 +1,8 @@
 """The generator's own account of what it wrote, which no part of the pipeline ever touches.
 
 An attempt is in the kernel's hands before the write it announces, so that a generator killed at
-any moment leaves at worst attempts whose outcome is unknown, and never a line that nobody
-announced. One record tells of a whole call: the lines themselves are computed again when checked.
+any moment leaves at worst attempts whose outcome is unknown, and never a line without
+its announcement. One record describes a whole call: its lines are computed again when checked.
 
 The file is text, a record a line, its fields between spaces:
 

@@ -88,7 +88,7 @@ class ChainJudge:
         return self._last[0], self._last[1] + 1
 
     def good(self, key: SourceKey, run: Run) -> None:
-        """Take intact lines of a source that is archived here."""
+        """Take intact lines of a source that is collected here."""
         if self._blanks or self._bad:
             self._resolve((key, run.first))
         runs = self.findings.runs.setdefault(key, [])

@@ -167,7 +167,7 @@ _NOTHING = Size(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class Collected:
     """The uncompressed content of all files: *lines* by place, and *bytes*."""
 
     lines: dict[str, int]
@@ -189,7 +189,7 @@ class _Active:
 
 
 @dataclass(slots=True)
-class ArchiveCounter:
+class CollectedCounter:
     """Counts lines in the files below *collectors*; each call reads only new bytes. (The
     collectors' own counters start again when a partition moves, and are what the demo tests.)
     """
@@ -198,7 +198,7 @@ class ArchiveCounter:
     _rotated: dict[Path, Size] = field(default_factory=dict)
     _active: dict[Path, _Active] = field(default_factory=dict)
 
-    def look(self) -> Archived:
+    def look(self) -> Collected:
         """Return the present counts; a file that is renamed meanwhile counts at the next call."""
         folders = [path for path in sorted(self.collectors.glob("*")) if path.is_dir()]
         lines: dict[str, int] = {}
@@ -208,7 +208,7 @@ class ArchiveCounter:
             lines[chain.place] = lines.get(chain.place, 0) + sum(each.lines for each in sizes)
             size += sum(each.bytes for each in sizes)
             files += len(sizes)
-        return Archived(lines, size, files)
+        return Collected(lines, size, files)
 
     def _sizes(self, chain: OutputChain) -> list[Size]:
         # A rotated file and its compressed successor, which exist together for a moment, are one.

@@ -352,7 +352,7 @@ class Found:
     older: tuple[Path, ...] = ()
 
     @property
-    def archived_as(self) -> Path:
+    def collected_as(self) -> Path:
         """The file name without compression: a compressed file is shipped under that name."""
         return self.path.with_name(unpacked(self.path.name))
 

@@ -135,7 +135,7 @@ def settle(
     expected: Expected, found: Sequence[ChainFindings], *, allow_late: Collection[SourceKey]
 ) -> list[SourceVerdict]:
     """Return a verdict for each source, and one for lines that belong to none."""
-    nobody = SourceVerdict(None)
+    unattributed = SourceVerdict(None)
     tallies = {
         key: _Tally(source, SourceVerdict(key, expected=source.written_end), key in allow_late)
         for key, source in expected.sources.items()
@@ -147,11 +147,13 @@ def settle(
             _count_corrupt(tallies, bad)
         for bad in findings.invented:
             tally = tallies.get(bad.key) if bad.key else None
-            _count_invented(tally.verdict if tally else nobody, bad)
-    _place_blanks(tallies, [blanks for findings in found for blanks in findings.blanks], nobody)
+            _count_invented(tally.verdict if tally else unattributed, bad)
+    _place_blanks(
+        tallies, [blanks for findings in found for blanks in findings.blanks], unattributed
+    )
     for tally in tallies.values():
         _count_lost(tally)
-    return [*(tally.verdict for tally in tallies.values()), nobody]
+    return [*(tally.verdict for tally in tallies.values()), unattributed]
 
 
 def _count_runs(tally: _Tally, runs: Iterable[Run]) -> None:
@@ -198,7 +200,7 @@ def _count_invented(verdict: SourceVerdict, bad: Bad) -> None:
 
 
 def _place_blanks(
-    tallies: dict[SourceKey, _Tally], found: Sequence[Blanks], nobody: SourceVerdict
+    tallies: dict[SourceKey, _Tally], found: Sequence[Blanks], unattributed: SourceVerdict
 ) -> None:
     """Give each empty line to an empty line that is missing where it stands."""
     places: list[Location] = []
@@ -208,7 +210,7 @@ def _place_blanks(
         candidates += [candidates_of(tallies, blanks)] * len(blanks.places)
     for at, given in zip(places, assign(candidates), strict=True):
         if given is None:
-            _count_invented(nobody, Bad(None, None, at, "an empty line that is nobody's"))
+            _count_invented(unattributed, Bad(None, None, at, "an empty line of no source"))
         else:
             key, seq = given
             tallies[key].seen.add(seq, seq + 1)

@@ -29,8 +29,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offence:
-    """Lines from *first* up to *end* of a source with the same thing wrong; or one line that is
-    nobody's.
+    """Lines from *first* up to *end* of a source with the same thing wrong; or one line of no
+    source.
     """
 
     kind: Kind

@@ -177,7 +177,7 @@ class LogWriter(SourceFiles):
         self.append(block[:keep_bytes])
 
     def _offer_to_abandon(self, text: bytes, text_bytes: int) -> None:
-        """Whoever finds the line later needs its number and checksum, and a byte beyond them."""
+        """To find the line later takes its number and checksum, and a byte beyond them."""
         head_bytes = len(self.maker.head) + len(b"%d 01234567 " % (self.next_seq - 1))
         if head_bytes < text_bytes < len(text):
             self._abandonable = text_bytes

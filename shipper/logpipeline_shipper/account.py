@@ -1,7 +1,7 @@
 """The account of one source: which of the bytes that were sent collectors have confirmed.
 
 Bytes that a server acknowledged can still be lost there: purged, expired, rolled back. So each
-range that was sent stays in the account until every group of collectors has archived it, across
+range that was sent stays in the account until every group of collectors has collected it, across
 restarts, and also when its file is gone. A range that a group must have read by now, and does not
 have, is owed: it is sent again, or reported as lost.
 
@@ -33,13 +33,13 @@ GROUPS_MAX = 16
 
 # Causes: what happened to bytes that the server acknowledged.
 REMOVED = "removed"  # by a purge, or one by one
-EXPIRED = "expired"  # the stream's max_age passed before they were archived
+EXPIRED = "expired"  # the stream's max_age passed before they were collected
 ROLLED_BACK = "rolled-back"  # the server, or its disk, was put back to an older state
 REFUSED = "refused"  # collectors do not take them, however often they are sent
 
 
 class Gap(NamedTuple):
-    """Bytes that were sent and are not archived, and the *cause* of that."""
+    """Bytes that were sent and are not collected, and the *cause* of that."""
 
     generation: str
     start: int
@@ -238,7 +238,7 @@ class Account:
         entry.owed = sorted([*entry.owed, *((*part, gap.cause) for part in fresh)])
 
     def doubt(self, cause: str) -> bool:
-        """Note that all bytes that are not archived may be lost; return whether there are any."""
+        """Note that all bytes that are not collected may be lost; return whether there are any."""
         is_any = False
         for name, entry in self._entries.items():
             for sent in entry.sent:

@@ -45,7 +45,7 @@ Position = tuple[str, int]
 # a second; batches that were sent since then are noted here, appended without fsync: that survives
 # a kill of the process, and a power cut is recognised by the id of the machine's boot.
 #
-# Births are synced: a file that got another id after a power cut would be archived twice.
+# Births are synced: a file that got another id after a power cut would be collected twice.
 class Key(NamedTuple):
     """The name of one source of a shipper: host, and the source's name on the wire."""
 

@@ -5,7 +5,6 @@ Two shippers in one folder would overwrite each other's positions, and lose line
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -13,6 +12,7 @@ import secrets
 from pathlib import Path
 
 from logpipeline import statefile
+from logpipeline.filelock import FileLock, FileLocked
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class DataFolder:
     """
 
     def __init__(
-        self, path: Path, lock: int, installation: str, pipeline_uid: str, *, was_others: bool
+        self, path: Path, lock: FileLock, installation: str, pipeline_uid: str, *, was_others: bool
     ) -> None:
         self.path = path
         self.installation = installation
@@ -54,7 +54,7 @@ class DataFolder:
             installation = _installation(path)
             return DataFolder(path, lock, installation, pipeline_uid, was_others=was_others)
         except BaseException:
-            os.close(lock)
+            lock.close()
             raise
 
     def restore(self) -> bool:
@@ -65,7 +65,7 @@ class DataFolder:
             DataFolderBusy: another shipper works in the new folder.
             OSError: it cannot be made or written.
         """
-        if _is_at(self.path / _LOCK, self._lock):
+        if self._lock.is_in_place():
             return False
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = _locked(self.path)
@@ -74,9 +74,9 @@ class DataFolder:
             if self._pipeline_uid:
                 statefile.write_state(self.path / "pipeline", "pipeline", 1, self._pipeline_uid)
         except BaseException:
-            os.close(lock)
+            lock.close()
             raise
-        os.close(self._lock)
+        self._lock.close()
         self._lock = lock
         log.error(
             "the data folder was removed while the shipper ran; it is made anew",
@@ -86,7 +86,7 @@ class DataFolder:
 
     def close(self) -> None:
         """Unlock the folder."""
-        os.close(self._lock)
+        self._lock.close()
 
 
 def boot_id() -> str:
@@ -101,21 +101,15 @@ def boot_id() -> str:
         return ""
 
 
-def _locked(path: Path) -> int:
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _locked(path: Path) -> FileLock:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
-        os.close(lock)
-        if not isinstance(error, BlockingIOError):
-            raise
+        lock = FileLock.take(path / _LOCK)
+    except FileLocked as error:
         raise DataFolderBusy(
-            f"another shipper (process {owner or 'unknown'}) works in {path}; "
+            f"another shipper (process {error.owner}) works in {path}; "
             "stop it, or give this one a data folder of its own"
         ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    lock.write_owner(os.getpid())
     return lock
 
 
@@ -144,17 +138,9 @@ def _write_installation(path: Path, name: str) -> None:
     statefile.write_state(path / "installation", "installation", 1, name)
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether *path* is still the file that *descriptor* is open on."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
 def _takes_over(path: Path, pipeline_uid: str) -> bool:
     """Note the pipeline of the folder; return whether it was a former pipeline, deleted since: its
-    positions say nothing about the archive of the new one.
+    positions say nothing about what collectors of the new one have.
     """
     file = path / "pipeline"
     try:

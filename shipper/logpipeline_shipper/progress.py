@@ -1,4 +1,4 @@
-"""Listens to collectors: how far they have archived each source, and which losses they report."""
+"""Listens to collectors: how far they have collected each source, and which losses they report."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Group:
 
 @dataclass(slots=True)
 class Recall:
-    """The answers of the groups of collectors about one host. Once one group has archived all that
+    """The answers of the groups of collectors about one host. Once one group has collected all that
     was sent before, *known* holds what it has, and *answered* is set.
     """
 
@@ -211,7 +211,7 @@ class ProgressListener:
             self._fill(key, self.manager.confirm(key, committed, progress.group))
         if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
             log.error(
-                "a collector reports that the stream lost messages; what is not archived is sent "
+                "a collector reports that the stream lost messages; what is not collected is sent "
                 "again",
                 extra={"host": host, "partition": progress.partition, "group": progress.group},
             )

@@ -139,10 +139,10 @@ class ReconnectCheck:
         if not is_lost(last, found, time.time()):
             return
         self._acks.forget(subject)
-        # Archived messages may be trimmed: a subject that is empty for that reason lost nothing.
+        # Collected messages may be trimmed: a subject that is empty for that reason lost nothing.
         if self._on_loss(subject, REMOVED if found is None else ROLLED_BACK) or found is not None:
             log.error(
-                "the server lost acknowledged messages; what is not archived is sent again",
+                "the server lost acknowledged messages; what is not collected is sent again",
                 extra={
                     "subject": subject,
                     "acknowledged": last.sequence,

@@ -34,6 +34,7 @@ from logpipeline_shipper.kubernetes.pods import (
     Reflector,
     collections_of,
 )
+from logpipeline_shipper.metrics import ShipperMetrics
 from logpipeline_shipper.progress import ProgressListener
 from logpipeline_shipper.publish import Sender
 from logpipeline_shipper.quarantine import Quarantine
@@ -41,7 +42,7 @@ from logpipeline_shipper.reconnect import LastAcks, ReconnectCheck
 from logpipeline_shipper.resend import Rollbacks
 from logpipeline_shipper.shared import ByteBudget, Shared
 from logpipeline_shipper.source_manager import TICK_S, SourceManager, SourceOptions
-from logpipeline_shipper.status import Health, ShipperMetrics, describe
+from logpipeline_shipper.status import Health, describe
 
 log = logging.getLogger(__name__)
 
@@ -345,7 +346,7 @@ class Shipper:
 
     def _stream_went_back(self, stream: str) -> None:
         log.error(
-            "the sequences of the stream went back; what is not archived is sent again",
+            "the sequences of the stream went back; what is not collected is sent again",
             extra={"stream": stream},
         )
         self._manager.doubt_subjects(self._acks.subjects_of(stream), ROLLED_BACK)

@@ -123,7 +123,7 @@ class Source:
         return is_any
 
     def confirm(self, group: str, committed: Committed) -> Sequence[Gap]:
-        """Note how far *group* has archived the source, and return the holes that it reports."""
+        """Note how far *group* has collected the source, and return the holes that it reports."""
         was_settled = self.account.is_settled
         gaps = self.account.confirm(group, committed)
         self._confirmed(was_settled=was_settled)

@@ -271,7 +271,7 @@ class SourceManager:
         return totals
 
     def confirm(self, key: Key, committed: Committed, group: str) -> Sequence[Gap]:
-        """Note how far *group* has archived a source, and return the holes that it reports."""
+        """Note how far *group* has collected a source, and return the holes that it reports."""
         source = self.sources.get(key)
         if source is not None:
             return source.confirm(group, committed)

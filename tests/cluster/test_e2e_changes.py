@@ -1,5 +1,5 @@
-"""What an owner changes while pods print all the time, on a real Kubernetes: each line is archived,
-once, whatever is replaced meanwhile.
+"""What an owner changes while pods print all the time, on a real Kubernetes: each line is
+collected, once, whatever is replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from cluster.handle import Cluster
 from cluster.healing.site import SPEC, Site, printer, until
 from cluster.installed_operator import Operator
 from cluster.speech import says_plain
-from cluster.workload import archived
+from cluster.workload import collected
 
 pytest_plugins = ["cluster.operator_fixture"]
 
@@ -36,7 +36,7 @@ async def test_a_server_gets_tls_without_a_line_lost(site: Site) -> None:
     for policy in ("Optional", "Required"):
         site.pipeline.patch({"nats": {"managed": {"tls": policy}}})
         site.pipeline.wait_ready()
-        lines = await site.is_archived()
+        lines = await site.is_collected()
         answers[policy] = says_plain(site.pipeline)
 
     assert answers == {"Disabled": True, "Optional": True, "Required": False}
@@ -59,17 +59,17 @@ async def test_pods_are_read_where_labels_of_their_namespace_say_so(
     chosen = {"match": None, "podNamespaces": "Selector", **BLUE}
     site.pipeline.patch({"shippers": chosen})
     site.pipeline.wait_ready()
-    await site.is_archived()
+    await site.is_collected()
     place = f"{node}/{late}/other/main.log"
-    before = archived(site.pipeline, place)
+    before = collected(site.pipeline, place)
 
     label(cluster, late)
-    await until(lambda: archived(site.pipeline, place), "the other namespace's lines")
-    lines = await site.is_archived()
+    await until(lambda: collected(site.pipeline, place), "the other namespace's lines")
+    lines = await site.is_collected()
 
     assert before == b""
-    assert archived(site.pipeline, place).startswith(b"line 000000000 ")
-    assert archived(site.pipeline, f"{node}/{never}/other/main.log") == b""
+    assert collected(site.pipeline, place).startswith(b"line 000000000 ")
+    assert collected(site.pipeline, f"{node}/{never}/other/main.log") == b""
     assert site.count(lines) == (0, 0)
 
 

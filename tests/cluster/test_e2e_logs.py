@@ -15,9 +15,9 @@ from cluster.pipelines import Pipeline, create
 from cluster.workload import (
     SEED,
     Printers,
-    archived,
     arrived,
     bare_pod,
+    collected,
     deployment,
     job,
     printed,
@@ -94,7 +94,7 @@ async def all_have(
 
 
 @pytest.mark.timeout(400)
-async def test_containers_of_all_kinds_are_archived_once_and_in_order(
+async def test_containers_of_all_kinds_are_collected_once_and_in_order(
     cluster: Cluster, namespace: str, pipelines: list[Pipeline], printers: Printers
 ) -> None:
     """Bursts on both streams, lines that the runtime splits, crash loops, short Jobs and a log that
@@ -136,7 +136,7 @@ async def test_containers_of_all_kinds_are_archived_once_and_in_order(
     for pipeline in pipelines:
 
         def has_it(pipeline: Pipeline = pipeline) -> bool:
-            assert (found := difference(archived(pipeline, place), text)) == "", found
+            assert (found := difference(collected(pipeline, place), text)) == "", found
             return True
 
         await eventually(has_it, within_s=180, what=f"{place} of {pipeline.name}")
@@ -158,7 +158,7 @@ def difference(found: bytes, wanted: bytes) -> str:
 
 
 @pytest.mark.timeout(200)
-async def test_host_files_are_archived_across_rotation_by_rename(
+async def test_host_files_are_collected_across_rotation_by_rename(
     cluster: Cluster, namespace: str, pipelines: list[Pipeline], tmp_path: Path
 ) -> None:
     """Each line of a node's plain files arrives once and in order, also when the file is renamed,
@@ -182,7 +182,7 @@ async def test_host_files_are_archived_across_rotation_by_rename(
 async def test_last_lines_of_deleted_pods_arrive(
     cluster: Cluster, namespace: str, pipelines: list[Pipeline], printers: Printers
 ) -> None:
-    """What pods printed until they were deleted, and while they ended, is archived."""
+    """What pods printed until they were deleted, and while they ended, is collected."""
     here = f"--namespace={namespace}"
     names = [f"leaving-{number}" for number in range(4)]
     cluster.apply(

@@ -55,12 +55,12 @@ async def test_a_group_that_loses_members_processes_each_line_once(
         finally:
             for reading in streams.readers:
                 reading.kill()
-        archived = await pipeline.settle()
+        collected = await pipeline.settle()
     folder = await asyncio.to_thread(assembled, out, tmp_path / "assembled")
     verdict = check(expected, [folder])
     say(f"{KILLS} members killed; of the group: {verdict.summary()}")
     assert verdict.is_clean, verdict.explain()
-    assert archived.is_clean, archived.explain()
+    assert collected.is_clean, collected.explain()
 
 
 async def is_done(js: JetStream) -> bool:

@@ -30,7 +30,7 @@ async def test_a_fault_on_one_machine_ends_without_a_human(
     async with Machine(tmp_path, fault.disk) as machine:
         machine.write(QUIET, 100)
         machine.write(LOUD, 300)
-        await machine.archived()
+        await machine.collected()
         await machine.snapshot()
         await fault.before(machine)
         outcome = await _endure(machine, fault)
@@ -54,7 +54,7 @@ async def _endure(machine: Machine, fault: Fault) -> Outcome:
         started = time.monotonic()
     await fault.end(machine)
     machine.write(LOUD, 300)
-    await machine.archived()
+    await machine.collected()
     if fault.says:
         await eventually(
             lambda: fault.says in machine.said(),

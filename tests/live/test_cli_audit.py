@@ -1,4 +1,4 @@
-"""What stands in log files is looked for in the archive, whatever anybody says of it."""
+"""What stands in log files is looked for in the collectors' files, whatever anybody says of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.shipping import append, lines_of
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
 from logpipeline.spec import load
-from logpipeline_cli.auditing.remote import RemoteArchive, RemoteNode
+from logpipeline_cli.auditing.remote import RemoteCollectorFiles, RemoteNode
 from logpipeline_cli.cluster.agent_client import AgentPod
 from logpipeline_cli.commands.audit import Audit, Result
 from waiting import eventually
@@ -43,7 +43,7 @@ async def audit(up: PipelineUp, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 async def until_compared(up: PipelineUp) -> None:
-    """Return when all that stands in the files was archived, and looked for."""
+    """Return when all that stands in the files was collected, and looked for."""
 
     async def is_it() -> bool:
         _, result = await audit(up)
@@ -68,7 +68,7 @@ async def write_and_rotate(up: PipelineUp) -> int:
 
 
 @pytest.mark.parametrize("output", ["raw", "json"])
-async def test_a_line_that_is_missing_in_the_archive_is_found(
+async def test_a_line_that_is_missing_in_the_files_is_found(
     tmp_path: Path, nats_server: EmbeddedServer, output: str
 ) -> None:
     """Though shipper and collectors say that all is well, and an equal line stands elsewhere."""
@@ -78,14 +78,14 @@ async def test_a_line_that_is_missing_in_the_archive_is_found(
         await until_compared(up)
         clean = await audit(up)
         slow = await audit(up, "--rate", "1Mi")
-        (archived,) = [p for p in files_below(up.layout.data) if p.name == "app.log"]
-        lines = archived.read_bytes().splitlines(keepends=True)
+        (collected,) = [p for p in files_below(up.layout.data) if p.name == "app.log"]
+        lines = collected.read_bytes().splitlines(keepends=True)
         taken = [n for n, line in enumerate(lines) if ALWAYS.strip() in line][5]
         changed = taken - 9
         # As many bytes as before, so that nobody but a reader can see it.
         lines[taken] = _blank(lines[taken], output)
         lines[changed] = b"LINE".join(lines[changed].rsplit(b"line", 1))
-        archived.write_bytes(b"".join(lines))
+        collected.write_bytes(b"".join(lines))
         code, result = await audit(up)
         by_programs = await asyncio.to_thread(audit_by_programs, up)
 
@@ -111,9 +111,9 @@ def audit_by_programs(up: PipelineUp) -> Result:
         AgentPod(f.name, ("env",), {"folders": {f.name: str(f)}}) for f in up.layout.collectors()
     ]
     output = pipeline.spec.collectors.output
-    archives = [RemoteArchive(end, "main", output, rate=0) for end in ends]
+    collectors = [RemoteCollectorFiles(end, "main", output, rate=0) for end in ends]
     kept_ns = pipeline.spec.collectors.retention.max_age_ns
-    return Audit(pipeline, archives).run([RemoteNode(node, 0, kept_ns)])
+    return Audit(pipeline, collectors).run([RemoteNode(node, 0, kept_ns)])
 
 
 def _blank(line: bytes, output: str) -> bytes:
@@ -137,9 +137,9 @@ async def test_container_logs_are_compared_by_the_programs_lines(
         append(live, cri_line("F", "in two") + cri_line("F", "again") + cri_line("F", "end"))
         await until_compared(up)
         code, clean = await audit(up)
-        (archived,) = [p for p in files_below(up.layout.data) if p.name == "nginx.log"]
-        written = archived.read_bytes()
-        archived.write_bytes(written.replace(b"cut in two", b"cut in 2wo"))
+        (collected,) = [p for p in files_below(up.layout.data) if p.name == "nginx.log"]
+        written = collected.read_bytes()
+        collected.write_bytes(written.replace(b"cut in two", b"cut in 2wo"))
         bad, result = await audit(up)
 
     assert written == b"begin\none line whole\nagain\ncut in two\nagain\nend\n"

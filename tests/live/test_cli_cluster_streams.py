@@ -14,7 +14,7 @@ import pytest
 from components.partition_files import Writer, opened
 from descendants import below
 from logpipeline_cli.cluster import agent_client
-from logpipeline_cli.cluster.agent_client import AgentPod, Archive
+from logpipeline_cli.cluster.agent_client import AgentPod, PodFiles
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.file_entries import turns
 
@@ -44,29 +44,29 @@ def folders(tmp_path: Path) -> dict[str, Path]:
     return made
 
 
-def archive_of(folders: dict[str, Path], command: tuple[str, ...] = ("env",)) -> Archive:
+def files_of(folders: dict[str, Path], command: tuple[str, ...] = ("env",)) -> PodFiles:
     """What is read of *folders* by programs that *command* starts."""
     ends = [AgentPod(n, command, {"folders": {n: str(f)}}) for n, f in sorted(folders.items())]
-    return Archive(ends, "main", "h")
+    return PodFiles(ends, "main", "h")
 
 
-def content(archive: Archive) -> Iterator[bytes]:
+def content(files: PodFiles) -> Iterator[bytes]:
     """All that is read, chunk by chunk."""
-    for turn in turns(archive.entries()):
-        for file in archive.contents(turn):
+    for turn in turns(files.entries()):
+        for file in files.contents(turn):
             yield from file
 
 
 def test_a_host_that_moved_is_one_text(folders: dict[str, Path]) -> None:
     """What the former collector has comes first, though the other one is called first."""
-    assert b"".join(content(archive_of(folders))) == b"c-1\n" + BLOCK + b"c-0\n" + BLOCK
+    assert b"".join(content(files_of(folders))) == b"c-1\n" + BLOCK + b"c-0\n" + BLOCK
 
 
 def test_streams_that_break_off_again_and_again_lose_and_repeat_nothing(
     folders: dict[str, Path],
 ) -> None:
     """As with a pod that is replaced, or a terminal that shows one page a minute."""
-    read = b"".join(content(archive_of(folders, CUTTING)))
+    read = b"".join(content(files_of(folders, CUTTING)))
 
     assert len(read) > 5 * CUT_BYTES
     assert read == b"c-1\n" + BLOCK + b"c-0\n" + BLOCK
@@ -74,7 +74,7 @@ def test_streams_that_break_off_again_and_again_lose_and_repeat_nothing(
 
 def test_memory_does_not_grow_with_the_files(folders: dict[str, Path]) -> None:
     """Files come in chunks, of which one is there at a time."""
-    assert max(map(len, content(archive_of(folders)))) <= 64 * 1024
+    assert max(map(len, content(files_of(folders)))) <= 64 * 1024
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_why_nothing_can_be_read_is_told(
 ) -> None:
     """With the place, and with what to do where that is known."""
     with pytest.raises(CliError, match=message) as raised:
-        archive_of(folders, command).entries()
+        files_of(folders, command).entries()
     assert "c-0" in str(raised.value)
 
 
 def test_whoever_stops_reading_leaves_no_program_behind(folders: dict[str, Path]) -> None:
     """`files cat | head` ends what it began."""
-    archive = archive_of(folders)
-    [turn, _] = turns(archive.entries())
+    files = files_of(folders)
+    [turn, _] = turns(files.entries())
     before = set(below(os.getpid()))
-    files = archive.contents(turn)
-    next(next(files))
+    contents = files.contents(turn)
+    next(next(contents))
     assert set(below(os.getpid())) > before
-    files.close()  # type: ignore[attr-defined]  # it is a generator
+    contents.close()  # type: ignore[attr-defined]  # it is a generator
 
     assert set(below(os.getpid())) <= before

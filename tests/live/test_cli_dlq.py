@@ -33,17 +33,17 @@ async def restart(made: Lettered) -> None:
     await made.js.connection.wait_connected()
 
 
-async def archived(made: Lettered, partition: int) -> bytes:
+async def collected(made: Lettered, partition: int) -> bytes:
     """What the collector wrote of the host of *partition*."""
     files = files_below(made.data / "logs" / HOSTS[partition])
     return b"".join(path.read_bytes() for path in sorted(files))
 
 
-async def until_archived(made: Lettered, partition: int, content: bytes) -> None:
-    async def is_archived() -> bool:
-        return await archived(made, partition) == content
+async def until_collected(made: Lettered, partition: int, content: bytes) -> None:
+    async def is_collected() -> bool:
+        return await collected(made, partition) == content
 
-    await eventually(is_archived, within_s=20, what=f"{content!r} is archived")
+    await eventually(is_collected, within_s=20, what=f"{content!r} is collected")
 
 
 async def test_what_cannot_be_decoded_is_listed_shown_sent_again_and_deleted(
@@ -124,12 +124,12 @@ async def test_a_message_that_is_sent_again_reaches_the_reader_and_no_file_twice
         await made.send(0, b"one\n")
         await made.read(0, b"+TERM")
         await made.until_letters(1)
-        await until_archived(made, 0, b"one\n")
+        await until_collected(made, 0, b"one\n")
 
         made.run("dlq", "retry", "--consumer", "audit")
         assert await delivered(made, 0) == b"one\n"
         await made.send(0, b"two\n", start=4)
-        await until_archived(made, 0, b"one\ntwo\n")
+        await until_collected(made, 0, b"one\ntwo\n")
 
 
 async def test_lines_that_would_be_written_twice_are_sent_again_only_when_meant(

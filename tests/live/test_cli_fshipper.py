@@ -195,7 +195,7 @@ async def test_what_ship_sends_arrives_in_our_collectors(
         for host in HOSTS:
             write(tmp_path, host, lines(0, 200, host))
 
-        def archived(host: str) -> list[str]:
+        def collected(host: str) -> list[str]:
             found = up.layout.data.glob(f"collectors/*/logs/{host}/**/*")
             return [
                 line for path in found if path.is_file() for line in path.read_text().splitlines()
@@ -204,7 +204,7 @@ async def test_what_ship_sends_arrives_in_our_collectors(
         for host in HOSTS:
             wanted = lines(0, 200, host)
             await eventually(
-                lambda host=host, wanted=wanted: archived(host) == wanted,  # type: ignore[misc]
+                lambda host=host, wanted=wanted: collected(host) == wanted,  # type: ignore[misc]
                 within_s=20.0,
             )
 

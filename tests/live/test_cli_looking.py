@@ -126,7 +126,7 @@ async def test_tail_follows_live_through_a_pipe(up: PipelineUp) -> None:
 def _is_shown(up: PipelineUp, out: Path) -> bool:
     # Until it follows, lines pass unseen.
     if not out.read_bytes():
-        if not (up.logs / "app.log").exists() or up.archived() == up.written():
+        if not (up.logs / "app.log").exists() or up.collected() == up.written():
             up.append(["again"])
         return False
     return True
@@ -135,7 +135,7 @@ def _is_shown(up: PipelineUp, out: Path) -> bool:
 async def test_tail_and_files_never_act_on_a_terminal(up: PipelineUp) -> None:
     """Escapes and reversed text are shown as text, unless the bytes themselves are asked for."""
     up.append_bytes(HOSTILE + b"\n")
-    await eventually(lambda: HOSTILE in up.archived_bytes(), what="the line")
+    await eventually(lambda: HOSTILE in up.collected_bytes(), what="the line")
 
     async def both(*words: str) -> tuple[bytes, bytes]:
         tail = await up.run_bytes("tail", "web1", "--since", "10m", "--lines", "1", *words)

@@ -23,7 +23,10 @@ STOP_WITHIN_S = 10.0
 
 def part(folder: Path, script: str, on_line: Callable[[str, str], None] | None = None) -> Part:
     """Return a part that runs *script*."""
-    command = [sys.executable, "-c", script]
+
+    def command() -> list[str]:
+        return [sys.executable, "-c", script]
+
     return Part("part", command, folder / "part.log", on_line or (lambda name, line: None))
 
 
@@ -61,7 +64,7 @@ async def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
 async def test_a_process_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
     """What keeps a process from starting may pass, and never keeps the part from being stopped."""
     program = tmp_path / "program"
-    async with running(Part("part", [str(program)], tmp_path / "part.log")) as made:
+    async with running(Part("part", lambda: [str(program)], tmp_path / "part.log")) as made:
         await eventually(lambda: made.restarts >= 1)
         program.write_text(f"#!{sys.executable}\n{SLEEPS}\n")
         program.chmod(0o700)

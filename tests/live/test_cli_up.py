@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ def numbered(first: int, end: int) -> list[str]:
 
 
 async def test_lines_in_a_file_arrive_and_ctrl_c_writes_what_was_there(tmp_path: Path) -> None:
-    """All that stood in the files before Ctrl-C is archived when the command has ended."""
+    """All that stood in the files before Ctrl-C is collected when the command has ended."""
     async with PipelineUp(tmp_path) as up:
         up.append(numbered(0, 500))
         await up.arrived(numbered(0, 500))
@@ -26,7 +29,7 @@ async def test_lines_in_a_file_arrive_and_ctrl_c_writes_what_was_there(tmp_path:
         code = await up.stop(signal.SIGINT)
 
     assert code == 0
-    assert up.archived() == numbered(0, 3000)
+    assert up.collected() == numbered(0, 3000)
     assert up.pids() == {}
 
 
@@ -47,10 +50,10 @@ async def test_collectors_are_added_and_removed_while_lines_flow(tmp_path: Path)
         up.write(collectors={"replicas": 2})
         await eventually(lambda: "collector-2" not in up.pids(), within_s=20, what="two collectors")
         up.append(numbered(600, 800))
-        await eventually(lambda: len(up.archived()) >= 800, within_s=20, what="800 lines")
+        await eventually(lambda: len(up.collected()) >= 800, within_s=20, what="800 lines")
         after = up.pids()
 
-    assert sorted(up.archived()) == sorted(numbered(0, 800))
+    assert sorted(up.collected()) == sorted(numbered(0, 800))
     assert {name: during[name] for name in before} == before
     assert {name: during[name] for name in after} == after
 
@@ -70,6 +73,32 @@ async def test_a_killed_part_comes_back(tmp_path: Path, part: str) -> None:
         await up.kill(part)
         up.append(numbered(400, 600))
         await up.arrived(numbered(0, 600))
+
+
+async def test_a_part_whose_port_was_taken_takes_another(tmp_path: Path) -> None:
+    """A stranger that listens where a crashed part served its metrics does not keep it away."""
+    async with PipelineUp(tmp_path) as up:
+        (before,) = [part for part in up.record().components if part.name == "collector-0"]
+        os.kill(up.record().pid, signal.SIGSTOP)
+        os.kill(before.pid, signal.SIGKILL)
+        stranger = await eventually(lambda: _listener(before.http), what="its port is free")
+        assert stranger is not None
+        with stranger:
+            os.kill(up.record().pid, signal.SIGCONT)
+            await eventually(lambda: up.pids()["collector-0"] not in (0, before.pid))
+            await up.running()
+            (after,) = [part for part in up.record().components if part.name == "collector-0"]
+            up.append(numbered(0, 100))
+            await up.arrived(numbered(0, 100))
+
+    assert after.http != before.http
+
+
+def _listener(address: str) -> socket.socket | None:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        return socket.create_server((host, int(port)))
+    return None
 
 
 async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> None:

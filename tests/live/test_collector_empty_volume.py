@@ -25,10 +25,10 @@ from waiting import eventually
 DEAD_WITHIN_S = 30.0
 
 
-async def archive(
+async def collect(
     made: Pipeline, server: EmbeddedServer, folder: Path, member: str, source: Source, *lines: str
 ) -> None:
-    """Archive *lines*, one message each, by *member* in *folder*."""
+    """Collect *lines*, one message each, by *member* in *folder*."""
     await made.assign(member)
     async with collecting(config_for(server, folder, member)):
         for line in lines:
@@ -49,7 +49,7 @@ async def test_an_empty_volume_is_filled_from_the_stream(
     """All that it had is collected again, once, also what a shipper sends a second time."""
     lost, new, source = tmp_path / "lost", tmp_path / "new", Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await archive(made, nats_server, lost, "collector-0", source, "one", "two", "three")
+        await collect(made, nats_server, lost, "collector-0", source, "one", "two", "three")
         async with collecting(config_for(nats_server, new, "collector-0")):
             await source.send_again(made.js, 1, attempt="healing")
             await source.send(made.js, "four")
@@ -67,7 +67,7 @@ async def test_what_the_stream_no_longer_holds_is_named(
     """The rest comes, and what is gone is a range of messages."""
     lost, new, source = tmp_path / "lost", tmp_path / "new", Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await archive(made, nats_server, lost, "collector-0", source, "one", "two", "three")
+        await collect(made, nats_server, lost, "collector-0", source, "one", "two", "three")
         await made.js.call("STREAM.PURGE.LOGS_0", {"seq": 3})
         async with collecting(config_for(nats_server, new, "collector-0")):
             await source.send(made.js, "four")
@@ -84,7 +84,7 @@ async def test_a_collector_that_shall_continue_reads_nothing_again_and_says_so(
     """The range that is gone is all that the volume had."""
     lost, new, source = tmp_path / "lost", tmp_path / "new", Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await archive(made, nats_server, lost, "collector-0", source, "one", "two")
+        await collect(made, nats_server, lost, "collector-0", source, "one", "two")
         going_on = config_for(nats_server, new, "collector-0", on_empty_volume="Continue")
         async with collecting(going_on):
             await source.send(made.js, "three")
@@ -105,8 +105,8 @@ async def test_only_what_the_lost_volume_had_is_read_again(
     other, lost, new = (tmp_path / name for name in ("other", "lost", "new"))
     source = Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await archive(made, nats_server, other, "collector-1", source, "one", "two")
-        await archive(made, nats_server, lost, "collector-0", source, "three", "four")
+        await collect(made, nats_server, other, "collector-1", source, "one", "two")
+        await collect(made, nats_server, lost, "collector-0", source, "three", "four")
         with CollectorProcess(nats_server, new, "collector-0", place) as dying:
             await eventually(lambda: dying.exit_code is not None, within_s=DEAD_WITHIN_S)
         async with collecting(config_for(nats_server, new, "collector-0")):

@@ -164,7 +164,7 @@ async def test_a_second_process_of_the_same_member_refuses(
 
 
 async def point_to_strange_snapshot(made: Pipeline) -> None:
-    """Store a snapshot of bytes that no archive wrote, and let the epoch record name it."""
+    """Store a snapshot of bytes that no table wrote, and let the epoch record name it."""
     record = await made.epoch()
     assert record is not None
     store = SnapshotStore(

@@ -72,7 +72,7 @@ def cat(folders: list[Path]) -> bytes:
 async def leave_late_commit(
     made: Pipeline, server: EmbeddedServer, folder: Path, source: Source
 ) -> None:
-    """Let collector-0 archive "one", and die when the folder alone knows of "two"."""
+    """Let collector-0 collect "one", and die when the folder alone knows of "two"."""
     await made.assign("collector-0")
     with CollectorProcess(server, folder, "collector-0", "collector.before-swap:2") as dying:
         await source.send(made.js, "one")

@@ -1,4 +1,4 @@
-"""A stream that is full of archived lines takes new ones again, and nothing unread goes."""
+"""A stream that is full of collected lines takes new ones again, and nothing unread goes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def commit(
     snapshot_at: int | None = None,
     begun: int = 0,
 ) -> None:
-    """Say that *group* has archived everything up to *sequence*."""
+    """Say that *group* has collected everything up to *sequence*."""
     info = await js.stream_info("LOGS_0")
     assert info is not None
     message = (await js.call("STREAM.MSG.GET.LOGS_0", {"seq": sequence}))["message"]
@@ -90,7 +90,7 @@ async def first_sequence(js: JetStream) -> int:
     return int(info["state"]["first_seq"])
 
 
-async def test_a_full_stream_of_archived_lines_takes_new_ones_again(js: JetStream) -> None:
+async def test_a_full_stream_of_collected_lines_takes_new_ones_again(js: JetStream) -> None:
     """What the collectors have done with makes room, and the committed message stays."""
     await filled(js, pipeline())
     with pytest.raises(ApiError) as refusal:
@@ -108,7 +108,7 @@ async def test_a_full_stream_of_archived_lines_takes_new_ones_again(js: JetStrea
 
 
 async def test_no_more_is_trimmed_than_the_level_asks_for(js: JetStream) -> None:
-    """Archived lines stay for re-reading while there is room, the newest of them."""
+    """Collected lines stay for re-reading while there is room, the newest of them."""
     await filled(js, pipeline())
     await commit(js, CAPACITY)
 
@@ -237,11 +237,11 @@ async def test_a_table_keeps_what_it_has_not_read(js: JetStream) -> None:
     await commit(js, CAPACITY)
     wanted = with_table(skipTablesAbove=100)
     not_begun = await trim_once(js, wanted)
-    await archived(js, table_key("default", wanted.name), 3)
-    await archived(js, table_key("audit", "second"), 6)
+    await collected(js, table_key("default", wanted.name), 3)
+    await collected(js, table_key("audit", "second"), 6)
     begun = await trim_once(js, wanted)
     first = await first_sequence(js)
-    await archived(js, table_key("default", wanted.name), 1)
+    await collected(js, table_key("default", wanted.name), 1)
     await trim_once(js, pipeline())
 
     held = [each.held_by for each in (*not_begun, *begun)]
@@ -282,10 +282,10 @@ async def test_what_a_table_has_read_is_not_missed(js: JetStream) -> None:
     of, key = with_table(), missed_key_of(table_key("default", "logs"))
     await filled(js, of)
     await commit(js, CAPACITY)
-    await archived(js, table_key("default", "logs"), 2)
+    await collected(js, table_key("default", "logs"), 2)
     trimmed = await trim_once(js, of)
     behind = await missed_by(Bucket(js, "LOGS_state"), key)
-    await archived(js, table_key("default", "logs"), 15)
+    await collected(js, table_key("default", "logs"), 15)
     await trim_once(js, of)
 
     assert [each.missed_by for each in trimmed] == [("table default/logs",)]
@@ -294,7 +294,7 @@ async def test_what_a_table_has_read_is_not_missed(js: JetStream) -> None:
     assert await first_sequence(js) == 13
 
 
-async def archived(js: JetStream, key: str, sequence: int) -> None:
+async def collected(js: JetStream, key: str, sequence: int) -> None:
     """Tell that a table has everything up to *sequence*."""
     info, message = await js.stream_info("LOGS_0"), await js.message("LOGS_0", sequence)
     assert info is not None

@@ -67,8 +67,8 @@ def content_of(live: Path) -> bytes:
     return content
 
 
-def archive_files(folder: Path) -> Path:
-    """Copy the generator's own files into an archive, and return that."""
+def copied(folder: Path) -> Path:
+    """Copy the generator's own files into a collector's folder, and return that."""
     for source in sources_of(host_names(HOSTS, seed=SEED), seed=SEED):
         live = source.live_path(folder / "root")
         content = content_of(live)
@@ -101,7 +101,7 @@ async def test_a_terminated_generator_leaves_whole_lines_and_a_whole_ledger(
     process.terminate()
     _, errors = process.communicate(timeout=10)
     expected = Expected.read(tmp_path / "ledger")
-    verdict = check(expected, [archive_files(tmp_path)])
+    verdict = check(expected, [copied(tmp_path)])
 
     assert (process.returncode, errors) == (0, "")
     assert verdict.explain() == ""
@@ -120,7 +120,7 @@ async def test_a_killed_generator_leaves_a_ledger_that_covers_its_files(
     await eventually(lambda: lines_written(tmp_path / "ledger") > 5000)
     process.kill()
     process.wait()
-    verdict = check(Expected.read(tmp_path / "ledger"), [archive_files(tmp_path)])
+    verdict = check(Expected.read(tmp_path / "ledger"), [copied(tmp_path)])
 
     assert (verdict.lost, verdict.twice, verdict.out_of_order) == (0, 0, 0)
     assert verdict.corrupt == 0

@@ -33,14 +33,14 @@ async def test_lines_of_shippers_with_any_count_of_partitions_are_in_files(
                     subject = f"{root}.p{partition_of(host, count)}.{host}"
                     await js.connection.publish(subject, line.encode())
 
-        def archived() -> dict[str, list[str]]:
+        def collected() -> dict[str, list[str]]:
             return {
                 path.parents[1].name: path.read_text().splitlines()
                 for path in files_below(up.layout.data)
                 if path.name == "_lines.log"
             }
 
-        await eventually(lambda: archived() == lines, what="all lines are in files")
+        await eventually(lambda: collected() == lines, what="all lines are in files")
         words = ["-f", str(up.file), "--data", str(up.layout.data), "--nats", nats_server.url]
         check = await run_command("status", "--check", *words)
 

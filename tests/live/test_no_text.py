@@ -52,7 +52,7 @@ async def strange(pipeline: PipelineUp) -> None:
     await raw_nats.publish(record.nats, *messages, **names)
 
 
-async def test_what_comes_behind_is_archived(up: PipelineUp) -> None:
+async def test_what_comes_behind_is_collected(up: PipelineUp) -> None:
     """And the books balance."""
     await up.arrived(["before", "after"])
 

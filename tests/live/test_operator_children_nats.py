@@ -72,7 +72,7 @@ async def test_each_role_may_do_its_work(
     container.mkdir(parents=True)
     lines = [f"2026-01-31T12:00:00.00000000{number}Z stdout F line {number}" for number in (1, 2)]
     (container / "0.log").write_text("".join(f"{line}\n" for line in lines))
-    archived = tmp_path / "files" / "logs" / "node-a" / "shop" / "web-1" / "web.log"
+    collected = tmp_path / "files" / "logs" / "node-a" / "shop" / "web-1" / "web.log"
     async with (
         managed(
             resource(nats=nats, consumers=[{"name": "audit"}]),
@@ -84,7 +84,7 @@ async def test_each_role_may_do_its_work(
         await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with running(at, tmp_path / "pods", tmp_path / "files"):
             await eventually(
-                lambda: archived.exists() and archived.read_text() == "line 1\nline 2\n",
+                lambda: collected.exists() and collected.read_text() == "line 1\nline 2\n",
                 within_s=20,
             )
             await give_up(js, at.pipeline)

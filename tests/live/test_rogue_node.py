@@ -130,7 +130,7 @@ async def rogue(tmp_path: Path) -> AsyncIterator[Rogue]:
 
 
 async def flow(rogue: Rogue, text: str) -> None:
-    """Write a line for each host, and return when both are archived and nothing else is."""
+    """Write a line for each host, and return when both are collected and nothing else is."""
     for host in (OWN, OTHER):
         rogue.up.append([text], f"{host}.log")
     for host in (OWN, OTHER):

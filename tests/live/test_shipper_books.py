@@ -45,7 +45,7 @@ async def test_what_a_server_lost_while_collectors_were_away_is_sent_again(
         await node.until_sent(len(lines_of(0, 300)))
         await lose(node.made)
         async with node.collector():
-            await node.until_archived(lines_of(0, 300))
+            await node.until_collected(lines_of(0, 300))
             await node.until_settled()
 
             assert await node.losses() == []
@@ -71,7 +71,7 @@ async def test_what_a_server_lost_and_no_file_has_is_named_to_the_byte(
             await node.until_settled()
 
     assert causes <= {"removed", "rolled-back"}
-    assert node.archived() == b""
+    assert node.collected() == b""
 
 
 async def test_a_loss_is_named_by_a_shipper_that_was_down_meanwhile(node: Node) -> None:
@@ -88,7 +88,7 @@ async def test_a_loss_is_named_by_a_shipper_that_was_down_meanwhile(node: Node) 
 
 @pytest.mark.parametrize("lines", [2000, 60_000])
 async def test_only_what_is_gone_is_named(node: Node, lines: int) -> None:
-    """Half of the messages were archived, some were deleted one by one, and the file is there: a
+    """Half of the messages were collected, some were deleted one by one, and the file is there: a
     few holes, and hundreds.
     """
     written = lines_of(0, lines)
@@ -104,9 +104,9 @@ async def test_only_what_is_gone_is_named(node: Node, lines: int) -> None:
         async with node.collector():
 
             async def is_all_there() -> bool:
-                return sorted(node.archived().splitlines()) == sorted(written.splitlines())
+                return sorted(node.collected().splitlines()) == sorted(written.splitlines())
 
-            await eventually(is_all_there, what="all lines are archived")
+            await eventually(is_all_there, what="all lines are collected")
             await node.until_settled()
 
             assert await node.losses() == []
@@ -116,7 +116,7 @@ async def test_what_was_rotated_away_unread_is_named(node: Node) -> None:
     """Its length was seen, its bytes were not."""
     async with shipping(node.shipper()), node.collector():
         append(node.live, lines_of(0, 10))
-        await node.until_archived(lines_of(0, 10))
+        await node.until_collected(lines_of(0, 10))
     known = lines_of(0, 10)
     append(node.live, lines_of(10, 30))
     await node.server.stop()
@@ -146,7 +146,7 @@ def container_log(folder: Path, *texts: str) -> None:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-async def test_two_machines_that_claim_one_host_are_both_archived(
+async def test_two_machines_that_claim_one_host_are_both_collected(
     node: Node, is_known: bool
 ) -> None:
     """Same name, same path, same first line; also where the second one is told what the first one
@@ -166,13 +166,13 @@ async def test_two_machines_that_claim_one_host_are_both_archived(
     ]
     for folder in folders:
         container_log(folder, "# the same header")
-    archive = node.folder / "c" / "logs" / HOST / "shop" / "web-1" / "app.log"
+    collected = node.folder / "c" / "logs" / HOST / "shop" / "web-1" / "app.log"
 
     async def are_there(*texts: str) -> None:
         def is_it() -> bool:
-            return archive.exists() and set(texts) <= set(archive.read_text().splitlines())
+            return collected.exists() and set(texts) <= set(collected.read_text().splitlines())
 
-        await eventually(is_it, what=f"{texts} are archived")
+        await eventually(is_it, what=f"{texts} are collected")
 
     async with node.collector(), shipping(configs[0]):
         await are_there("# the same header")
@@ -188,7 +188,7 @@ async def test_two_machines_that_claim_one_host_are_both_archived(
             await are_there(*wanted)
             await node.until_settled()
 
-    lines = archive.read_text().splitlines()
+    lines = collected.read_text().splitlines()
     assert all(lines.count(text) == 1 for text in wanted)
     assert lines.count("# the same header") == (1 if is_known else 2)
 
@@ -220,7 +220,7 @@ async def test_many_files_that_collectors_were_away_for_are_confirmed_and_not_se
     async with shipping(node.shipper()):
         await node.until_sent(len(written))
         async with node.collector():
-            await node.until_archived(written)
+            await node.until_collected(written)
             await node.until_settled()
 
             assert await sent_twice(node) == []
@@ -231,13 +231,13 @@ async def test_a_shipper_that_lost_its_state_knows_each_of_many_files_again(node
     written = b"".join(rotated(node, number) for number in range(FILES))
     async with node.collector():
         async with shipping(node.shipper()):
-            await node.until_archived(written)
+            await node.until_collected(written)
             await node.until_settled()
         info = await node.made.js.stream_info(STREAM)
         shutil.rmtree(node.folder / "data")
         append(node.live, b"the last line\n")
         async with shipping(replace(node.shipper(), recall_s=WITHIN_S)):
-            await node.until_archived(written + b"the last line\n")
+            await node.until_collected(written + b"the last line\n")
             await node.until_settled()
 
         after = await node.made.js.stream_info(STREAM)

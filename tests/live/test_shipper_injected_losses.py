@@ -100,8 +100,8 @@ class World:
         self.injected.append(name)
         await WAYS[name](self)
 
-    def archived(self) -> list[bytes]:
-        """Return the lines that stand in the archive, but for the headers."""
+    def collected(self) -> list[bytes]:
+        """Return the lines that stand in the collectors' files, but for the headers."""
         folder = self.node.folder / "c" / "logs"
         content = b"".join(path.read_bytes() for path in folder.rglob("*.log"))
         return [line for line in content.splitlines(keepends=True) if line != HEADER]
@@ -117,7 +117,7 @@ class World:
             said = sum(row["end"] - row["start"] for row in rows)
             headers = sum(row["start"] == 0 for row in rows)
             missing = {line for lines in self.written.values() for line in lines}
-            missing -= set(self.archived())
+            missing -= set(self.collected())
             expected: int = sum(map(len, missing)) + headers * len(HEADER)
             return said == expected
 
@@ -130,10 +130,10 @@ class World:
                 f"after {self.injected}: {said} bytes are named as lost, and {len(missing)} lines "
                 f"of {sum(map(len, missing))} bytes are"
             ) from error
-        archived = self.archived()
+        collected = self.collected()
         there = {line for number in self.there.values() for line in self.written[number]}
 
-        assert len(archived) == len(set(archived)), f"lines stand there twice after {self.injected}"
+        assert len(collected) == len(set(collected)), f"lines are twice after {self.injected}"
         assert not missing & there, f"lines are lost whose file is there, after {self.injected}"
 
 

@@ -63,7 +63,7 @@ async def test_a_first_look_that_comes_late_misses_no_file(
         async with node.collector(), shipping(node.shipper()):
             await eventually(lambda: ticks[0] >= TICKS, what="the shipper goes on meanwhile")
             may_look.set()
-            await node.until_archived(lines_of(0, 300))
+            await node.until_collected(lines_of(0, 300))
             await node.until_settled()
 
             assert await node.losses() == []

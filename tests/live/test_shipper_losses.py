@@ -43,7 +43,7 @@ async def tell(
     holes: tuple[tuple[str, int, int], ...] = (),
     rollbacks: int = 0,
 ) -> None:
-    """Tell the shipper, as a collector would, how far it has archived *path*."""
+    """Tell the shipper, as a collector would, how far it has collected *path*."""
     committed = Committed(str(path), generation, offset, holes)
     word = Progress("main", 0, 1, rollbacks, (committed,))
     subject = ControlSubjects(CONTROL).committed(0, HOST)
@@ -99,7 +99,7 @@ async def test_a_loss_while_the_shipper_was_stopped_is_noticed_at_its_start(
 async def test_what_a_collector_confirmed_is_not_sent_again(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """Sending again begins where the archive ends, not where the file begins."""
+    """Sending again begins where the collected part ends, not where the file begins."""
     path = tmp_path / "logs" / "app.log"
     async with shipping(config_of(tmp_path, nats_server.url)):
         async with jetstream(nats_server) as js:
@@ -251,7 +251,7 @@ async def test_a_shipper_that_hears_nothing_asks(
 async def test_a_rollback_that_a_collector_counts_is_healed(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """The first word is where counting begins; one more roll-back sends what is not archived."""
+    """The first word is where counting begins; one more roll-back sends what is not collected."""
     path = tmp_path / "logs" / "app.log"
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
         await make_stream(js)

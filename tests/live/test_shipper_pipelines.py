@@ -27,20 +27,20 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def node(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Node]:
-    """Return a node on which a first pipeline has archived some lines, rotated ones among them."""
+    """Return a node on which a first pipeline has collected some lines, rotated ones among them."""
     async with a_node(nats_server, tmp_path) as node:
         async with shipping(replace(node.shipper(), pipeline_uid="first")), node.collector():
             append(node.live, lines_of(0, 100))
-            await node.until_archived(lines_of(0, 100))
+            await node.until_collected(lines_of(0, 100))
             node.live.rename(node.live.with_suffix(".log.1"))
             append(node.live, lines_of(100, 200))
-            await node.until_archived(lines_of(0, 200))
+            await node.until_collected(lines_of(0, 200))
             await node.until_settled()
         yield node
 
 
 async def test_a_new_pipeline_begins_at_the_beginning(node: Node) -> None:
-    """Its archive is empty: what the former one had read says nothing, rotated files included."""
+    """It has collected nothing: what the former one had read says nothing, nor do rotated files."""
     await make_anew(node.made)
     state = key_value_subject(BUCKET, f"{epoch_root(GROUP)}.>")
     await node.made.js.call(f"STREAM.PURGE.KV_{BUCKET}", {"filter": state})
@@ -49,7 +49,7 @@ async def test_a_new_pipeline_begins_at_the_beginning(node: Node) -> None:
     async with node.collector(), shipping(replace(node.shipper(), pipeline_uid="second")):
         append(node.live, lines_of(200, 300))
 
-        await node.until_archived(lines_of(0, 300))
+        await node.until_collected(lines_of(0, 300))
 
 
 async def test_streams_and_files_that_were_kept_are_gone_on_with(node: Node) -> None:
@@ -58,10 +58,10 @@ async def test_streams_and_files_that_were_kept_are_gone_on_with(node: Node) -> 
     config = replace(node.shipper(), pipeline_uid="second", recall_lost_s=30.0)
 
     async with node.collector(), shipping(config):
-        await node.until_archived(lines_of(0, 300))
+        await node.until_collected(lines_of(0, 300))
         await node.until_settled()
 
-        assert node.archived() == lines_of(0, 300)
+        assert node.collected() == lines_of(0, 300)
 
 
 async def test_the_same_pipeline_goes_on_at_its_positions(node: Node) -> None:

@@ -1,5 +1,5 @@
 """Who may publish for a host forges messages of its sources: whatever they say, each genuine line
-is archived, once and in order, also by a successor.
+is collected, once and in order, also by a successor.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def a_range_that_covers_everything_without_checksums(victim: Victim) -> Iterator
 
 
 @attack
-def a_range_inside_of_what_is_archived(victim: Victim) -> Iterator[Message]:
+def a_range_inside_of_what_is_collected(victim: Victim) -> Iterator[Message]:
     yield message(*forged(victim, victim.offset // 2, 70))
     yield message(*forged(victim, victim.offset // 2, victim.offset))
 
@@ -333,7 +333,7 @@ def a_file_before_its_time(victim: Victim) -> Iterator[Message]:
 async def test_forged_messages_hide_no_genuine_line(
     nats_server: EmbeddedServer, tmp_path: Path, is_snapshot_lost: bool
 ) -> None:
-    """Nor do they after a successor has learned from the stream what was archived."""
+    """Nor do they after a successor has learned from the stream what was collected."""
     folders = [tmp_path / "a", tmp_path / "b"]
     victims = {name: Victim(HOST, f"/var/log/{name}") for name in ATTACKS}
     last = 0

@@ -21,7 +21,7 @@ from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.subjects import names_of
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data
-from logpipeline_spark.formats.log import Format, logs_of
+from logpipeline_spark.formats.choice import Format, logs_of
 from logpipeline_spark.table.counts import by_minute, counted
 from logpipeline_spark.table.files import ROLLUP_MINUTE, FileName, Range
 from logpipeline_spark.table.parquet import write_range

@@ -19,8 +19,9 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
-from logpipeline_spark.formats.log import Logs, Overtaken, logs_of
+from logpipeline_spark.formats.log import Logs, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.erasure import Condition, Erasure
 from logpipeline_spark.table.files import FileName, Range

@@ -109,5 +109,8 @@ async def test_a_job_without_work_has_no_jvm_and_begins_anew(
 
 def test_a_second_process_of_the_same_folder_is_told(table: Table) -> None:
     """By its name it would pass for the first one that was started again, and take it away."""
-    with service._alone(table.settings), pytest.raises(Refused, match="another process keeps"):
+    with (
+        service._alone(table.settings),
+        pytest.raises(Refused, match=rf"another process \({os.getpid()}\) keeps"),
+    ):
         service.run(table.settings, host="127.0.0.1", port=0, is_once=True)

@@ -19,7 +19,8 @@ import pytest
 
 import own_modules
 from faults.settings import is_soak, seeds
-from logpipeline_spark.formats.log import GRACE_HOURS, Format
+from logpipeline_spark.formats.choice import Format
+from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.table.counts import MINUTES
 from logpipeline_spark.table.files import LINES, ROLLUP_MINUTE, SUFFIX
 from logpipeline_spark.table.scan import files, tables

@@ -14,12 +14,12 @@ import socket
 import tempfile
 from pathlib import Path
 
-from logpipeline import embedded
+from logpipeline import ports
 
-# Below those of the kernel (32768), and none that an embedded nats-server chooses for itself: it
+# Below those of the kernel (32768), and none that `logpipeline up` chooses for itself: it
 # holds no lock, and took the port of a component that was killed and not yet started again. The
 # parts of Kubernetes listen below.
-PORTS = range(11_000, embedded.PORTS.start)
+PORTS = range(11_000, ports.PORTS.start)
 # Closed by the end of the process, which gives the ports back.
 _held: list[int] = []
 

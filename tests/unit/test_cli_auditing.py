@@ -124,7 +124,7 @@ def test_lines_of_json_are_the_programs_own() -> None:
 
 
 def test_lines_of_a_runtimes_form_are_the_programs_own() -> None:
-    """What is archived as it was is joined here."""
+    """What is collected as it was is joined here."""
     text = b"t stdout P a\nt stdout F b\nt stderr F c\n"
 
     assert list(lines_of("cri", [text[:20], text[20:]], is_cri=True)) == [b"ab", b"c"]

@@ -43,7 +43,7 @@ def test_a_message_is_sent_again_as_it_was_and_says_that_it_comes_again() -> Non
 
 
 def test_lines_that_nobody_could_know_again_need_a_word() -> None:
-    """A consumer's message was archived; one that could not be decoded was not."""
+    """A consumer's message was collected; one that could not be decoded was not."""
     stranger = replace(LETTER, headers=b"")
 
     with pytest.raises(CannotSend, match="--again"):

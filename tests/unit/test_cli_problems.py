@@ -136,7 +136,7 @@ def test_every_table_has_its_line_in_the_status() -> None:
                     }
                 ]
             },
-            "c: 3 messages of h (2.0 KiB) could be neither archived nor kept",
+            "c: 3 messages of h (2.0 KiB) could be neither collected nor kept",
         ),
         ({"shippers": [{"name": "s", "ready": "not connected"}]}, "s: not connected"),
         ({"shippers": [{"name": "s", "unseen_generations": 3}]}, "at least 3 files"),

@@ -186,23 +186,23 @@ def test_a_shipper_without_checksums_is_believed_until_one_has_them() -> None:
 
 
 def test_a_named_loss_is_no_hole_and_may_be_found() -> None:
-    """The books balance: what was seen is archived, or lost; found bytes are lost no more."""
+    """The books balance: what was seen is written, or lost; found bytes are lost no more."""
     knowledge = taken(batch(0, 10), lost(10, 30), batch(30, 40))
-    assert (knowledge.missing, knowledge.archived, knowledge.lost) == (0, 20, 20)
+    assert (knowledge.missing, knowledge.written, knowledge.lost) == (0, 20, 20)
     assert knowledge.losses == (Loss(NEW, 10, 30, "rotated", 7),)
 
     found = decide(knowledge, batch(5, 20))
     assert [tuple(part) for part in found.ranges] == [(10, 20, True)]
-    assert (found.after.archived, found.after.lost) == (30, 10)
+    assert (found.after.written, found.after.lost) == (30, 10)
     assert found.after.losses == (Loss(NEW, 20, 30, "rotated", 7),)
     assert found.after.generations[0].lost == ((20, 30),)
 
 
 def test_a_loss_fills_a_hole_and_is_counted_once() -> None:
-    """Whoever names it again names nothing new; what is archived cannot be lost."""
+    """Whoever names it again names nothing new; what is written cannot be lost."""
     knowledge = taken(batch(0, 10), batch(20, 30), lost(5, 20), lost(0, 30))
 
-    assert (knowledge.missing, knowledge.archived, knowledge.lost) == (0, 20, 10)
+    assert (knowledge.missing, knowledge.written, knowledge.lost) == (0, 20, 10)
     assert [(loss.start, loss.end) for loss in knowledge.losses] == [(10, 20)]
 
 
@@ -242,7 +242,7 @@ def test_every_byte_is_written_once_whatever_comes_in_whatever_order(
         written += [byte for part in decision.ranges for byte in range(part.start, part.end)]
 
         assert sorted(written) == sorted(came)
-        assert knowledge.archived == len(came)
+        assert knowledge.written == len(came)
         assert knowledge.lost == len(named - came)
         assert knowledge.missing == max(came | named) + 1 - len(came | named)
 

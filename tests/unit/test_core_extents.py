@@ -1,4 +1,4 @@
-"""Whatever is forged, and whenever: the genuine bytes of a file are archived once, and in order."""
+"""Whatever is forged: the genuine bytes of a file are collected once, and in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch(data: bytes, start: int, before: Checksum, *, resend: bool = False) ->
 
 
 @dataclass
-class Archive:
+class Collected:
     """What a collector writes, decided batch by batch."""
 
     knowledge: SourceState = field(default_factory=SourceState)
@@ -85,22 +85,22 @@ STRANGE = st.lists(
 )
 
 
-def strike(archive: Archive, start: int, size: int, resend: bool, kind: str) -> None:
+def strike(collected: Collected, start: int, size: int, resend: bool, kind: str) -> None:
     """Let somebody who knows no checksum of the file do one thing."""
     plain = replace(batch(LIES[:size], start, UNKNOWN), checksums=None)
     match kind:
         case "blind":
-            archive.forged(start, size, UNKNOWN, resend=resend)
+            collected.forged(start, size, UNKNOWN, resend=resend)
         case "begin":
-            archive.forged(0, size, NOTHING, resend=resend)
+            collected.forged(0, size, NOTHING, resend=resend)
         case "none":
-            archive.take(replace(plain, resend=resend), LIES[:size])
+            collected.take(replace(plain, resend=resend), LIES[:size])
         case "loss":
-            archive.take(replace(plain, lost="rotated"), b"")
+            collected.take(replace(plain, lost="rotated"), b"")
         case "begins":
-            archive.take(replace(batch(LIES[:size], start, NOTHING), begins=True), LIES[:size])
+            collected.take(replace(batch(LIES[:size], start, NOTHING), begins=True), LIES[:size])
         case _:
-            archive.forged((1 << 61) + start, size, UNKNOWN)
+            collected.forged((1 << 61) + start, size, UNKNOWN)
 
 
 @given(CUTS, STRANGE)
@@ -108,32 +108,32 @@ def test_what_does_not_continue_the_file_hides_nothing_of_it(
     cuts: list[int], strange: list[tuple[int, int, int, bool, str]]
 ) -> None:
     """Once its first batch is known: a generation's name cannot be guessed before."""
-    archive = Archive()
+    collected = Collected()
     for number, (start, end) in enumerate(itertools.pairwise(cuts)):
-        archive.genuine(start, end)
-        archive.genuine(start, end, resend=True)
+        collected.genuine(start, end)
+        collected.genuine(start, end, resend=True)
         for turn, at, size, resend, kind in strange:
             if turn == number:
-                strike(archive, at, size, resend, kind)
+                strike(collected, at, size, resend, kind)
 
-    assert archive.true_bytes() == TRUTH
-    assert decode(encode(archive.knowledge)) == archive.knowledge
+    assert collected.true_bytes() == TRUTH
+    assert decode(encode(collected.knowledge)) == collected.knowledge
 
 
 @given(CUTS, st.lists(st.integers(0, 11), max_size=6), st.integers(1, 60), st.booleans())
 def test_who_knows_the_checksum_hides_nothing_either(
     cuts: list[int], turns: Sequence[int], size: int, resend: bool
 ) -> None:
-    """Both go on in the archive, and it is said that they contradict each other."""
-    archive = Archive()
+    """Both go on in the collected, and it is said that they contradict each other."""
+    collected = Collected()
     contradicted = 0
     for number, (start, end) in enumerate(itertools.pairwise(cuts)):
-        contradicted += archive.genuine(start, end).contradicted
+        contradicted += collected.genuine(start, end).contradicted
         if number in turns:
             before = extend(NOTHING, TRUTH[:end])
-            contradicted += archive.forged(end, size, before, resend=resend).contradicted
+            contradicted += collected.forged(end, size, before, resend=resend).contradicted
 
-    assert archive.true_bytes() == TRUTH
+    assert collected.true_bytes() == TRUTH
     is_struck = any(turn < len(cuts) - 2 for turn in turns)
     assert bool(contradicted) == is_struck
 
@@ -143,59 +143,59 @@ def test_bytes_that_come_again_in_other_pieces_and_any_order_are_written_once(
     cuts: list[int], others: list[int], order: list[int]
 ) -> None:
     """As they do from a shipper that was killed, or that makes up for a loss."""
-    archive = Archive()
+    collected = Collected()
     pieces = list(itertools.pairwise(cuts))
     for number in order:
         if number < len(pieces):
-            archive.genuine(*pieces[number])
+            collected.genuine(*pieces[number])
     for start, end in itertools.pairwise(others):
-        archive.genuine(start, end, resend=True)
+        collected.genuine(start, end, resend=True)
 
-    assert sorted(archive.true_bytes()) == list(TRUTH)
-    assert archive.knowledge.missing == 0
-    assert len(archive.knowledge.generations[0].extents) == 1
+    assert sorted(collected.true_bytes()) == list(TRUTH)
+    assert collected.knowledge.missing == 0
+    assert len(collected.knowledge.generations[0].extents) == 1
 
 
 def test_a_message_that_is_read_again_brings_nothing() -> None:
     """After a roll-back: it says of itself that its bytes are new."""
-    archive = Archive()
+    collected = Collected()
     for start in range(50, 110, 10):
-        archive.genuine(start, start + 10)
+        collected.genuine(start, start + 10)
     data = TRUTH[50:57]
     again = batch(data, 50, extend(NOTHING, TRUTH[:50]))
 
-    assert archive.take(again, data, Repeat.READ).ranges == ()
+    assert collected.take(again, data, Repeat.READ).ranges == ()
 
 
 def test_a_copy_of_an_old_batch_is_put_aside() -> None:
-    """It says that its bytes are new, and they are long archived."""
-    archive = Archive()
+    """It says that its bytes are new, and they are long collected."""
+    collected = Collected()
     for start in range(0, 110, 10):
-        archive.genuine(start, start + 10)
+        collected.genuine(start, start + 10)
 
-    assert archive.genuine(0, 10).is_misfit
-    assert archive.genuine(30, 40).is_misfit
-    assert archive.genuine(100, 110).ranges == ()
-    assert archive.genuine(0, 10, resend=True).ranges == ()
+    assert collected.genuine(0, 10).is_misfit
+    assert collected.genuine(30, 40).is_misfit
+    assert collected.genuine(100, 110).ranges == ()
+    assert collected.genuine(0, 10, resend=True).ranges == ()
 
 
 def test_a_hole_that_nobody_can_believe_is_not_counted() -> None:
     """It fills all the same."""
-    archive = Archive()
-    archive.genuine(0, 10)
-    archive.forged(HOLE_BYTES_COUNTED_MAX * 2, 10, UNKNOWN)
+    collected = Collected()
+    collected.genuine(0, 10)
+    collected.forged(HOLE_BYTES_COUNTED_MAX * 2, 10, UNKNOWN)
 
-    assert archive.knowledge.missing == 0
-    assert archive.genuine(10, 20).ranges != ()
+    assert collected.knowledge.missing == 0
+    assert collected.genuine(10, 20).ranges != ()
 
 
 def test_extents_are_bounded() -> None:
     """What is one too many is put aside, and what continues the file is not."""
-    archive = Archive()
-    archive.genuine(0, 10)
+    collected = Collected()
+    collected.genuine(0, 10)
     decisions = [
-        archive.forged(100 + 20 * number, 10, UNKNOWN) for number in range(EXTENTS_MAX + 5)
+        collected.forged(100 + 20 * number, 10, UNKNOWN) for number in range(EXTENTS_MAX + 5)
     ]
 
     assert sum(decision.is_misfit for decision in decisions) == 6
-    assert archive.genuine(10, 20).ranges != ()
+    assert collected.genuine(10, 20).ranges != ()

@@ -42,7 +42,7 @@ def floor(of: EpochRecord | None, **seen: Any) -> int:
 
 
 def test_nothing_is_trimmed_up_to_the_level() -> None:
-    """A stream that is not fuller than it should be is left alone, whatever was archived."""
+    """A stream that is not fuller than it should be is left alone, whatever was collected."""
     decision = decide(
         fill=0.5, levels=HALF, first_sequence=1, last_sequence=100, floors={"group main": 100}
     )

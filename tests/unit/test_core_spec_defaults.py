@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "stream.denyDelete": False,
     "stream.denyPurge": False,
     "stream.allowDirect": True,
-    "stream.trim": "archived",
+    "stream.trim": "collected",
     "stream.trimAbove": 50,
     "stream.skipTablesAbove": 80,
     "stream.adopt": False,

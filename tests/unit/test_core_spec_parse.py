@@ -37,7 +37,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     spec = {
         "partitions": "ten",
         "colectors": {},
-        "stream": {"maxAge": "1 day", "maxBytes": "10GB", "trim": "archive"},
+        "stream": {"maxAge": "1 day", "maxBytes": "10GB", "trim": "collect"},
         "collectors": {"replicas": "two", "rotation": {"maxBites": 1}},
         "consumers": [{"name": "a", "type": "push", "maxWaiting": 3}, {"durable": 1}],
         "nats": {"servers": ["nats.example.net"]},
@@ -53,8 +53,8 @@ def test_all_mistakes_are_told_at_once() -> None:
         "spec.stream.maxAge: expected a time span with its unit, such as 24h, 1d, 1h30m, 90s or "
         '200ms, found "1 day"',
         'spec.stream.maxBytes: expected a size such as 10Gi, 500M, 64Ki or 1048576, found "10GB"',
-        'spec.stream.trim: expected one of archived, never, found "archive"; did you mean '
-        "archived?",
+        'spec.stream.trim: expected one of collected, never, found "collect"; did you mean '
+        "collected?",
         "spec.consumers[0].maxWaiting: goes only with type pull",
         "spec.consumers[1].name: is missing: Name of the consumer.",
         "spec.consumers[1].durable: expected true or false, found 1",

@@ -18,7 +18,7 @@ from logpipeline_cli.demonstration.check import (
 )
 from logpipeline_cli.demonstration.screen import Progress
 from logpipeline_cli.local.layout import Layout
-from logpipeline_demo.outputs import ArchiveCounter, lines_by_place
+from logpipeline_demo.outputs import CollectedCounter, lines_by_place
 from logpipeline_demo.realfiles import RealFile, default_place
 
 LINES = 300
@@ -52,7 +52,7 @@ def test_a_clean_run_adds_up(
     assert written.due() == Account(application=2 * LINES, machine=7, probe=3)
     assert verdict.lines == written.due().total == 2 * LINES + 10
     assert (
-        f"archived: {2 * LINES + 10} lines = {2 * LINES} of the application"
+        f"collected: {2 * LINES + 10} lines = {2 * LINES} of the application"
         " + 7 of this machine's files + 3 of the probe\n"
     ) in printed
     assert "not as many as" not in printed
@@ -73,7 +73,7 @@ def test_lines_beside_the_checked_ones_are_named(
     printed = capsys.readouterr().out
 
     assert verdict.is_clean
-    assert f"archived: {verdict.lines + 4} lines" in printed
+    assert f"collected: {verdict.lines + 4} lines" in printed
     assert "+2 written to this machine's files after the end" in printed
     assert "+2 of files that were left out at first" in printed
 
@@ -111,7 +111,7 @@ def test_the_counter_reads_on_where_it_was(tmp_path: Path) -> None:
     """Growth, rotation and compression change no line's count, and empty files count."""
     place = PLACES[CONTAINER.key]
     path = collect(tmp_path, place, [b"a\n"] * 5)
-    counter = ArchiveCounter(tmp_path)
+    counter = CollectedCounter(tmp_path)
     assert (counter.look().total, counter.look().bytes) == (5, 10)
 
     with path.open("ab") as file:
@@ -143,5 +143,5 @@ def test_lines_of_all_collectors_count(tmp_path: Path) -> None:
     collect(tmp_path, place, [b"a\n"] * 5, collector=0)
     collect(tmp_path, place, [b"b\n"] * 6, collector=1)
 
-    assert ArchiveCounter(tmp_path).look().lines == {place: 11}
-    assert ArchiveCounter(tmp_path / "nothing").look().total == 0
+    assert CollectedCounter(tmp_path).look().lines == {place: 11}
+    assert CollectedCounter(tmp_path / "nothing").look().total == 0

@@ -73,7 +73,7 @@ def desk(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
 
 
 def collected(folder: Path, source: LogSource, content: bytes) -> Path:
-    """Archive *content* as a faithful pipeline would, and return the folder of collectors."""
+    """Collect *content* as a faithful pipeline would, and return the folder of collectors."""
     if source.kind == "cri":
         content = b"".join(line.text + b"\n" for line in cri.join(content))
     collect(folder / "data", PLACES[source.key], [content])

@@ -9,7 +9,7 @@ import pytest
 from cluster.child_manifests import child, children
 from cluster.child_manifests import settings as child_settings
 from cluster.restricted_pods import restricted_faults
-from components.status_facts import NOW, archiving, condition, pipeline
+from components.status_facts import NOW, condition, pipeline, with_table
 from logpipeline_operator.children import Manifest, kinds
 from logpipeline_operator.cluster.kinds import SPARK_APACHE, SPARK_KUBEFLOW
 from logpipeline_operator.status import pods, status_of
@@ -145,7 +145,9 @@ def test_what_stands_around_it_is_made_by_us(api: str) -> None:
 def test_without_an_operator_for_spark_the_condition_says_what_to_do() -> None:
     """Nothing is made of the table, and everything else goes on."""
     found = made("")
-    facts = archiving(pipeline=pipeline(table=TABLE), table=None, findings=[of_no_spark_operator()])
+    facts = with_table(
+        pipeline=pipeline(table=TABLE), table=None, findings=[of_no_spark_operator()]
+    )
     status, reason, message = condition(status_of(facts, None, NOW), "TableRunning")
 
     assert not [m for m in found if "table" in m["metadata"]["name"]]

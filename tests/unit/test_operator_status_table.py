@@ -9,12 +9,12 @@ import pytest
 
 from components.status_facts import (
     NOW,
-    archiving,
     condition,
     jetstream,
     later,
     progress,
     table_state,
+    with_table,
     working,
 )
 from logpipeline.lag import StreamLag
@@ -40,7 +40,7 @@ def of(facts: Facts) -> tuple[str, str, str]:
 
 def test_a_table_that_is_kept_is_told_with_its_figures() -> None:
     """Where it lies, its last commit, its lines, and up to where each stream is in it."""
-    status = status_of(archiving(), None, NOW)
+    status = status_of(with_table(), None, NOW)
 
     assert condition(status, KIND)[:2] == ("True", "TableRunning")
     assert condition(status)[0] == "True"
@@ -70,12 +70,12 @@ def test_without_a_table_nothing_is_said_of_one() -> None:
 @pytest.mark.parametrize("workload", [None, Workload(wanted=1), Workload(wanted=1, present=1)])
 def test_a_pod_that_is_not_ready_is_told(workload: Workload | None) -> None:
     """Without a warning: Spark takes its time to start."""
-    facts = archiving(table=workload)
-    status = status_of(facts, status_of(archiving(), None, NOW), NOW)
+    facts = with_table(table=workload)
+    status = status_of(facts, status_of(with_table(), None, NOW), NOW)
 
     assert condition(status, KIND)[:2] == ("False", "TableNotReady")
     assert condition(status)[:2] == ("False", "TableNotReady")
-    assert {e.type for e in events_of(status_of(archiving(), None, NOW), status)} == {"Normal"}
+    assert {e.type for e in events_of(status_of(with_table(), None, NOW), status)} == {"Normal"}
 
 
 def test_the_job_s_own_sentence_says_why_it_failed() -> None:
@@ -83,15 +83,15 @@ def test_the_job_s_own_sentence_says_why_it_failed() -> None:
     sentence = "/table belongs to team/other: choose another path."
     failed = table_state(progress=progress(problem=sentence))
 
-    assert of(archiving(failed)) == (
+    assert of(with_table(failed)) == (
         "False", "TableFailed", f"the table's job says: {sentence}",
     )  # fmt: skip
 
 
 def test_the_stream_warns_before_it_overtakes_the_table() -> None:
     """While the lines are still there, as an event that is a warning."""
-    before = status_of(archiving(), None, NOW)
-    after = status_of(archiving(table_state(is_overtaken_soon=True)), before, NOW)
+    before = status_of(with_table(), None, NOW)
+    after = status_of(with_table(table_state(is_overtaken_soon=True)), before, NOW)
     (event,) = events_of(before, after)
 
     assert condition(after, KIND)[:2] == ("False", "TableFallingBehind")
@@ -101,7 +101,7 @@ def test_the_stream_warns_before_it_overtakes_the_table() -> None:
 
 def test_a_table_that_holds_trimming_back_is_told_before_it_is_overtaken() -> None:
     """Which streams, what comes of it, and what to do; the text is the same with each look."""
-    kind, reason, message = of(archiving(table_state(holds_back=True)))
+    kind, reason, message = of(with_table(table_state(holds_back=True)))
 
     assert (kind, reason) == ("False", "TableHoldsBack")
     assert f"the table holds trimming back: {STREAM} fill above 50 %" in message
@@ -111,10 +111,10 @@ def test_a_table_that_holds_trimming_back_is_told_before_it_is_overtaken() -> No
 def test_a_table_that_was_overtaken_misses_lines_until_it_goes_on() -> None:
     """Also one that never began; about how many stays told, in words that change seldom."""
     overtaken = table_state(passed=False, holds_back=True, missed_messages=2345)
-    begun = status_of(archiving(overtaken), None, NOW)
+    begun = status_of(with_table(overtaken), None, NOW)
     lost = progress(commit=-1, path="", streams={}, problem="")
-    never = status_of(archiving(replace(overtaken, progress=lost)), None, NOW)
-    on = status_of(archiving(table_state(missed_messages=2345)), begun, later(60))
+    never = status_of(with_table(replace(overtaken, progress=lost)), None, NOW)
+    on = status_of(with_table(table_state(missed_messages=2345)), begun, later(60))
 
     for status in (begun, never):
         assert condition(status, KIND)[:2] == ("False", "TableOvertaken")
@@ -149,11 +149,11 @@ def test_what_a_stream_keeps_decides_when_it_is_late(
 
 def test_figures_change_at_most_once_a_minute() -> None:
     """A commit every ten seconds is not a write of the resource every ten seconds."""
-    status, writes = status_of(archiving(), None, NOW), 0
+    status, writes = status_of(with_table(), None, NOW), 0
     for second in range(10, 601, 10):
         at_ns = int(later(second).timestamp()) * 10**9
         told = progress(commit=3 + second, rows=7 * second, at_ns=at_ns)
-        new = status_of(archiving(table_state(progress=told)), status, later(second))
+        new = status_of(with_table(table_state(progress=told)), status, later(second))
         writes += is_changed(status, new)
         status = new
 
@@ -162,8 +162,8 @@ def test_figures_change_at_most_once_a_minute() -> None:
 
 def test_the_last_figures_arrive_though_nothing_follows() -> None:
     """A table that came to rest within the minute is told as it is, after it."""
-    first = status_of(archiving(), None, NOW)
-    last = archiving(table_state(progress=progress(commit=4, rows=9)))
+    first = status_of(with_table(), None, NOW)
+    last = with_table(table_state(progress=progress(commit=4, rows=9)))
     soon = status_of(last, first, later(20))
     then = status_of(last, soon, later(FIGURES_EVERY_S + 20))
 
@@ -174,16 +174,16 @@ def test_the_last_figures_arrive_though_nothing_follows() -> None:
 
 def test_a_job_that_starts_again_is_no_news() -> None:
     """It tells again what it told before, at another time."""
-    first = status_of(archiving(), None, NOW)
-    again = archiving(table_state(progress=progress(at_ns=int(later(7200).timestamp()) * 10**9)))
+    first = status_of(with_table(), None, NOW)
+    again = with_table(table_state(progress=progress(at_ns=int(later(7200).timestamp()) * 10**9)))
 
     assert status_of(again, first, later(7200))["table"] == first["table"]
 
 
 def test_another_path_is_told_at_once() -> None:
     """The figures of two tables are not mixed."""
-    first = status_of(archiving(), None, NOW)
-    moved = archiving(table_state(progress=progress(path="s3://logs/prod", commit=0, rows=0)))
+    first = status_of(with_table(), None, NOW)
+    moved = with_table(table_state(progress=progress(path="s3://logs/prod", commit=0, rows=0)))
 
     assert status_of(moved, first, later(1))["table"]["path"] == "s3://logs/prod"
 
@@ -193,19 +193,19 @@ def test_who_works_once_an_hour_is_up_to_date_for_hours() -> None:
     assert [fresh_from(seconds) for seconds in (1, 10, 60, 3600, 86_400)] == [
         10, 30, 300, 14_400, 345_600,
     ]  # fmt: skip
-    assert status_of(archiving(table_state(lag=behind(29))), None, NOW)["table"]["lag"] == "< 30 s"
-    late = status_of(archiving(table_state(lag=behind(700))), None, NOW)
+    assert status_of(with_table(table_state(lag=behind(29))), None, NOW)["table"]["lag"] == "< 30 s"
+    late = status_of(with_table(table_state(lag=behind(700))), None, NOW)
     assert late["table"]["lag"] == "1 MiB, 10 min"
 
 
 def test_what_nobody_could_look_at_stays_with_its_lag_unknown() -> None:
     """Also where the job could not begin, and knows nothing of the table."""
-    first = status_of(archiving(), None, NOW)
-    away = status_of(archiving(jetstream=None), first, later(100))
+    first = status_of(with_table(), None, NOW)
+    away = status_of(with_table(jetstream=None), first, later(100))
     lost = table_state(
         progress=progress(commit=-1, path="", streams={}, problem="no bucket"), streams=()
     )
-    begun = status_of(archiving(lost), first, later(100))
+    begun = status_of(with_table(lost), first, later(100))
 
     for status in (away, begun):
         assert status["table"] == {**first["table"], "lag": "unknown"}
@@ -213,12 +213,12 @@ def test_what_nobody_could_look_at_stays_with_its_lag_unknown() -> None:
 
 def test_a_state_before_the_first_commit_has_a_lag_only() -> None:
     """There is no table yet; what waits for it is known."""
-    status = status_of(archiving(table_state(progress=None, lag=behind(100))), None, NOW)
+    status = status_of(with_table(table_state(progress=None, lag=behind(100))), None, NOW)
 
     assert status["table"] == {"lag": "1 MiB, 1 min"}
 
 
 def test_what_is_wrong_elsewhere_does_not_hide_the_table() -> None:
     """NATS that cannot be asked leaves the pod as what is known of it."""
-    assert of(archiving(jetstream=None))[0] == "True"
-    assert of(archiving(jetstream=jetstream(table=None)))[0] == "True"
+    assert of(with_table(jetstream=None))[0] == "True"
+    assert of(with_table(jetstream=jetstream(table=None)))[0] == "True"

@@ -1,4 +1,4 @@
-"""A volume that comes back empty is said: archived lines were in it."""
+"""A volume that comes back empty is said: collected lines were in it."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ def test_what_the_longest_step_waits_for_is_not_built_behind_all_others() -> Non
     waiting = [each for each in steps.values() if each not in waited_for]
     beside = startable(waiting, waited_for[:1], [*steps], room=2.0)
     assert sum(each.load for each in beside if each.takes_room) <= 2.0 - waited_for[0].load
+
+
+def test_the_longest_step_finds_room_once_what_it_waits_for_has_ended() -> None:
+    """Others do not begin in the room that the last one of its builds leaves free."""
+    build = replace(built("build"), load=0.4, is_urgent=True)
+    long, small = step("long", load=1.2, after=("build",)), step("small", load=0.8)
+    later = step("later", load=0.6)
+
+    beside = startable([long, small, later], [build], [], room=2.0)
+    assert beside == [small]
+    assert startable([long, later], [small], ["build"], room=2.0) == [long]
 
 
 def test_a_step_larger_than_the_machine_runs_alone() -> None:

@@ -189,7 +189,7 @@ def test_what_is_owed_is_paid_in_parts_and_named_where_it_is_gone() -> None:
     assert account.next_loss() is None
 
 
-def test_a_doubt_concerns_what_is_not_archived() -> None:
+def test_a_doubt_concerns_what_is_not_collected() -> None:
     """A server that lost its tail is sent again what it may have lost, at once."""
     account = Account()
     sent(account, OLD, 10, 20)
@@ -220,7 +220,7 @@ def test_a_loss_that_was_named_is_settled_like_lines() -> None:
     holes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=4).map(joined),
     reached=st.integers(0, 80),
 )
-def test_missing_and_on_the_way_and_archived_are_all_that_was_sent(
+def test_missing_and_on_the_way_and_collected_are_all_that_was_sent(
     ends: list[int], offset: int, holes: list[tuple[int, int]], reached: int
 ) -> None:
     """By the byte, however many ranges were joined: with a restart between."""
@@ -232,11 +232,11 @@ def test_missing_and_on_the_way_and_archived_are_all_that_was_sent(
     gaps = answer(account, told(OLD, offset, *holes), sequence=reached)
 
     missing = [(gap.start, gap.end) for gap in gaps]
-    archived = outside((0, offset), holes)
-    whole = outside((0, ends[-1]), [*missing, *archived])
+    collected = outside((0, offset), holes)
+    whole = outside((0, ends[-1]), [*missing, *collected])
     late = [start for start, end in whole]
     assert joined(missing) == missing
-    assert not any(size_of(outside(each, archived)) < each[1] - each[0] for each in missing)
+    assert not any(size_of(outside(each, collected)) < each[1] - each[0] for each in missing)
     if reached >= len(ends):
         assert not late
     if len(ends) <= SENT_MAX:

@@ -151,9 +151,9 @@ COMMANDS = (
     ),
     Command(
         name="audit",
-        help="compare log files with the archive",
+        help="compare log files with the collectors' files",
         description="Read this machine's log files again, as far as collectors have confirmed\n"
-        "them, and look for each line in the archived files. Exits with 1 if a line is missing\n"
+        "them, and look for each line in the collected files. Exits with 1 if a line is missing\n"
         "there.",
         example="logpipeline audit --rate 1Mi",
         add=_audit,

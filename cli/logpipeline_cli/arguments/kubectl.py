@@ -117,10 +117,10 @@ COMMANDS = (
     ),
     Command(
         name="audit",
-        help="compare the nodes' log files with the archive",
+        help="compare the nodes' log files with the collectors' files",
         description="Read the nodes' log files again, as far as collectors have confirmed them,\n"
-        "and look for each line in the archived files. A program in the pods does it; only\n"
-        "checksums leave them. Exits with 1 if a line is missing in the archive.",
+        "and look for each line in the collected files. A program in the pods does it; only\n"
+        "checksums leave them. Exits with 1 if a line is missing in the collectors' files.",
         example="kubectl logpipeline audit -n logging --rate 1Mi",
         add=_audit,
         run="cluster.files:audit",

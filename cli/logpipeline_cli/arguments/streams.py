@@ -371,7 +371,7 @@ processed the batch) in its environment.""",
     Command(
         name="dlq",
         help="list dead letters, and send them again",
-        description="Messages that could not be archived, or that readers of a consumer gave up,\n"
+        description="Messages that could not be collected, or that readers of a consumer gave up,\n"
         "are kept with the reason. List them, show one, send them again, or delete them.",
         example="logpipeline dlq ls",
         add=_dlq,

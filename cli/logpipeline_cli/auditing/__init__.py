@@ -1,1 +1,1 @@
-"""The parts of ``logpipeline audit``: log files, archived files, and comparing their lines."""
+"""The parts of ``logpipeline audit``: log files, collected files, and comparing their lines."""

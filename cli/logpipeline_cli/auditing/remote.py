@@ -21,8 +21,8 @@ from logpipeline.spec import load
 from logpipeline.statefile import StateBroken
 from logpipeline_cli.auditing.line_blocks import Left, Line
 from logpipeline_cli.auditing.sides import (
-    ArchivedFiles,
     Counts,
+    LocalCollectorFiles,
     NodeFiles,
     NoLine,
     Pace,
@@ -67,8 +67,8 @@ class RemoteNode:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteArchive:
-    """A `sides.Archive`: the files of the collectors in *pod*."""
+class RemoteCollectorFiles:
+    """A `sides.CollectorFiles`: the files of the collectors in *pod*."""
 
     pod: AgentPod
     group: str
@@ -76,7 +76,7 @@ class RemoteArchive:
     rate: int
 
     def count(self, wanted: Sequence[tuple[Where, Counts]]) -> Iterator[Counts]:
-        """See `sides.Archive`.
+        """See `sides.CollectorFiles`.
 
         Raises:
             CliError: the pod, or the files, cannot be read.
@@ -84,7 +84,7 @@ class RemoteArchive:
         yield from self._asked("count", wanted)
 
     def count_left(self, wanted: Sequence[tuple[Where, Counts, Counts]]) -> Iterator[Counts]:
-        """See `sides.Archive`."""
+        """See `sides.CollectorFiles`."""
         yield from self._asked("count-left", wanted)
 
     def _asked(self, ask: str, wanted: Sequence[tuple[Any, ...]]) -> Iterator[Counts]:
@@ -121,8 +121,8 @@ def _answers(request: dict[str, Any]) -> Iterator[Any]:
         yield from map(_left_row, _node(request, pace).left(groups))
     else:
         folders = list(folders_of(request).values())
-        archive = ArchivedFiles(folders, request["group"], request["output"], pace)
-        ask = archive.count if request["ask"] == "count" else archive.count_left
+        files = LocalCollectorFiles(folders, request["group"], request["output"], pace)
+        ask = files.count if request["ask"] == "count" else files.count_left
         yield from map(_counts_row, ask(_places(request["places"])))
 
 

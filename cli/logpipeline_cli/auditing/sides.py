@@ -89,11 +89,11 @@ def lines_in(chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[bytes]:
 
 
 class NoLine(Exception):
-    """A line of an archived file does not have the pipeline's present output format."""
+    """A line of a collected file does not have the pipeline's present output format."""
 
 
 def lines_of(output: str, chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[bytes]:
-    """Yield the program's lines in one archived file of the format *output* (``raw``, ``cri`` or
+    """Yield the program's lines in one collected file of the format *output* (``raw``, ``cri`` or
     ``json``), without their ends.
 
     Raises:
@@ -155,7 +155,7 @@ class Source:
 
     @property
     def compared(self) -> int:
-        """Bytes that must be archived, in files that could be read; correct after `lines`."""
+        """Bytes that must be collected, in files that could be read; correct after `lines`."""
         parts = (part for part in self.parts if part.file.path not in self.troubles)
         return sum(size_of(part.spans) for part in parts)
 
@@ -167,7 +167,7 @@ class Source:
         ]
 
     def lines(self, spend: Spend) -> Iterator[bytes]:
-        """Yield the lines that must be archived, without their ends; *spend* is called with each
+        """Yield the lines that must be collected, without their ends; *spend* is called with each
         number of bytes before they are read.
         """
         is_cri = self.id.format == "cri"
@@ -285,7 +285,7 @@ def _reason(error: Exception) -> str:
 
 
 class Where(NamedTuple):
-    """The place in which lines are archived: files of *host* whose names match *glob*."""
+    """The place in which lines are collected: files of *host* whose names match *glob*."""
 
     host: str
     glob: str
@@ -318,8 +318,8 @@ class Node(Protocol):
         """
 
 
-class Archive(Protocol):
-    """The archived files of some collectors."""
+class CollectorFiles(Protocol):
+    """The collected files of some collectors."""
 
     def count(self, wanted: Sequence[tuple[Where, Counts]]) -> Iterator[Counts]:
         """Yield, for each place, how often each wanted block occurs there."""
@@ -333,7 +333,7 @@ class Archive(Protocol):
 @dataclass(slots=True)
 class NodeFiles:
     """The files of a shipper that keeps its positions in *folder*. Files that were not written for
-    *kept_ns* are left out: retention may have removed their lines from the archive.
+    *kept_ns* are left out: retention may have removed their lines from the collectors' files.
     """
 
     hosts: Sequence[HostSources]
@@ -369,7 +369,7 @@ class NodeFiles:
 
 
 @dataclass(slots=True)
-class ArchivedFiles:
+class LocalCollectorFiles:
     """The files of the collectors in *folders*, of one group, in the format *output*."""
 
     folders: Sequence[Path]
@@ -378,7 +378,7 @@ class ArchivedFiles:
     pace: Pace
 
     def count(self, wanted: Sequence[tuple[Where, Counts]]) -> Iterator[Counts]:
-        """See `Archive`.
+        """See `CollectorFiles`.
 
         Raises:
             CliError: the files cannot be read.
@@ -388,7 +388,7 @@ class ArchivedFiles:
             yield count(self._blocks(where), keys)
 
     def count_left(self, wanted: Sequence[tuple[Where, Counts, Counts]]) -> Iterator[Counts]:
-        """See `Archive`."""
+        """See `CollectorFiles`."""
         for where, same, keys in wanted:
             yield count_left(self._blocks(where), same, keys)
 

@@ -39,7 +39,7 @@ class AgentPod:
 
 
 @dataclass(slots=True)
-class Archive:
+class PodFiles:
     """The files of all collectors; *lost* are those that were removed while files were read."""
 
     ends: Sequence[AgentPod]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from logpipeline.quantity import parse_bytes
-from logpipeline_cli.cluster.agent_client import Archive
+from logpipeline_cli.cluster.agent_client import PodFiles
 from logpipeline_cli.cluster.agent_pods import collectors_of, note, shippers_of
 from logpipeline_cli.cluster.session import find, session
 from logpipeline_cli.commands.files import no_files, print_entries
@@ -24,15 +24,15 @@ def files(args: argparse.Namespace) -> int:
         with collectors_of(found, only_running=args.running) as ends:
             glob = args.path if args.action == "cat" else None
             group = found.pipeline.spec.collectors.group
-            archive = Archive(ends, group, args.host, glob)
+            files = PodFiles(ends, group, args.host, glob)
             if args.action == "ls":
-                print_entries(in_order(archive.entries()), as_json=args.output == "json")
+                print_entries(in_order(files.entries()), as_json=args.output == "json")
                 return EXIT_OK
-            return _print_content(archive, args)
+            return _print_content(files, args)
 
 
-def _print_content(archive: Archive, args: argparse.Namespace) -> int:
-    entries = archive.entries()
+def _print_content(files: PodFiles, args: argparse.Namespace) -> int:
+    entries = files.entries()
     if not entries:
         raise no_files(args, "kubectl logpipeline")
     for former, latter in mixed(entries):
@@ -41,27 +41,27 @@ def _print_content(archive: Archive, args: argparse.Namespace) -> int:
             "afterwards; the lines of the two are not in order"
         )
     for turn in turns(entries):
-        for chunks in archive.contents(turn):
+        for chunks in files.contents(turn):
             write_content(chunks, raw=args.raw)
-    for name in archive.lost:
+    for name in files.lost:
         note(f"{name} was removed meanwhile (retention)")
-    return EXIT_FAILED if archive.lost else EXIT_OK
+    return EXIT_FAILED if files.lost else EXIT_OK
 
 
 def audit(args: argparse.Namespace) -> int:
-    """Compare the nodes' log files with the archive, once or again and again."""
+    """Compare the nodes' log files with the collectors' files, once or again and again."""
     # `files` needs none of these.
-    from logpipeline_cli.auditing.remote import RemoteArchive, RemoteNode
+    from logpipeline_cli.auditing.remote import RemoteCollectorFiles, RemoteNode
     from logpipeline_cli.commands.audit import Audit, check_comparable, repeat
 
     rate = parsed("--rate", args.rate, parse_bytes)
     with session(args) as cluster:
         found = find(cluster, args.pipeline)
         check_comparable(found.pipeline)
-        collectors = found.pipeline.spec.collectors
-        kept_ns = collectors.retention.max_age_ns
+        spec = found.pipeline.spec.collectors
+        kept_ns = spec.retention.max_age_ns
         nodes = [RemoteNode(end, rate, kept_ns) for end in shippers_of(found)]
         with collectors_of(found, only_running=args.running) as ends:
-            group, output = collectors.group, collectors.output
-            archives = [RemoteArchive(end, group, output, rate) for end in ends]
-            return repeat(Audit(found.pipeline, archives), nodes, args)
+            group, output = spec.group, spec.output
+            collectors = [RemoteCollectorFiles(end, group, output, rate) for end in ends]
+            return repeat(Audit(found.pipeline, collectors), nodes, args)

@@ -87,7 +87,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 @dataclass(slots=True)
-class Archive:
+class FolderFiles:
     """The files in *folders*, by collector, restricted to one *group*, and if given to one *host*
     and to paths that match *glob*.
     """
@@ -144,19 +144,19 @@ class Archive:
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
     """Answer one request; return an exit code."""
     request = json.loads(stdin.readline(REQUEST_BYTES_MAX))
-    archive = Archive(
+    files = FolderFiles(
         folders=folders_of(request), group=request["group"],
         host=request.get("host"), glob=request.get("glob"),
     )  # fmt: skip
     pieces = request.get("pieces")
     if pieces is None:
-        return _list(archive, stdout)
-    return _send(archive, [(Key(*key), offset) for *key, offset in pieces], stdout)
+        return _list(files, stdout)
+    return _send(files, [(Key(*key), offset) for *key, offset in pieces], stdout)
 
 
-def _list(archive: Archive, stdout: BinaryIO) -> int:
+def _list(files: FolderFiles, stdout: BinaryIO) -> int:
     try:
-        for entry in archive.list():
+        for entry in files.list():
             stdout.write(entry.encode().encode() + b"\n")
         last: dict[str, Any] = {"done": True}
     except CliError as error:
@@ -165,12 +165,12 @@ def _list(archive: Archive, stdout: BinaryIO) -> int:
     return 0
 
 
-def _send(archive: Archive, pieces: Iterable[tuple[Key, int]], stdout: BinaryIO) -> int:
+def _send(files: FolderFiles, pieces: Iterable[tuple[Key, int]], stdout: BinaryIO) -> int:
     left = iter(pieces)
     try:
         while batch := list(islice(left, FILES_AT_ONCE)):
             with ExitStack() as stack:
-                opened = archive.open_all([key for key, _ in batch], stack)
+                opened = files.open_all([key for key, _ in batch], stack)
                 for key, offset in batch:
                     _send_one(opened.get(key), offset, stdout)
     except CliError as error:

@@ -1,4 +1,4 @@
-"""``logpipeline audit``: compare the lines of log files with those of the archive."""
+"""``logpipeline audit``: compare the lines of log files with those of the collectors' files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from logpipeline.spec import LogPipeline
 from logpipeline.statefile import StateBroken
 from logpipeline_cli.auditing.line_blocks import Missing
 from logpipeline_cli.auditing.sides import (
-    Archive,
-    ArchivedFiles,
+    CollectorFiles,
     Counts,
+    LocalCollectorFiles,
     Node,
     NodeFiles,
     NoLine,
@@ -55,12 +55,12 @@ def run(args: argparse.Namespace) -> int:
         )
         for shipper in pipeline.spec.local.shippers
     ]
-    archive = ArchivedFiles(layout.collectors(), collectors.group, collectors.output, pace)
-    return repeat(Audit(pipeline, [archive]), nodes, args)
+    files = LocalCollectorFiles(layout.collectors(), collectors.group, collectors.output, pace)
+    return repeat(Audit(pipeline, [files]), nodes, args)
 
 
 def check_comparable(pipeline: LogPipeline) -> None:
-    """Check that the archived lines of *pipeline* can be compared with their log files.
+    """Check that the collected lines of *pipeline* can be compared with their log files.
 
     Raises:
         CliError: they cannot.
@@ -117,7 +117,7 @@ def _sentence(finding: Finding) -> str:
     more = f", and up to {missing.untold} more, too many to search for"
     text = (
         f"{finding.host} {names}: {missing.lines} lines ({bytes_text(missing.size)}) are not "
-        f"archived{more if missing.untold else ''}; the first begins {missing.first!r}"
+        f"collected{more if missing.untold else ''}; the first begins {missing.first!r}"
     )
     return escaped(text.encode("utf-8", "surrogateescape"))
 
@@ -152,7 +152,7 @@ GROUPS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Sources of one host that are archived in the same files, and their lines that are missing
+    """Sources of one host that are collected in the same files, and their lines that are missing
     there.
     """
 
@@ -178,7 +178,7 @@ class Result:
 
     @property
     def differing(self) -> int:
-        """Bytes of lines that are not archived, although collectors have confirmed them."""
+        """Bytes of lines that are not collected, although collectors have confirmed them."""
         return sum(finding.missing.size for finding in self.findings)
 
     @property
@@ -189,7 +189,7 @@ class Result:
 
 @dataclass(slots=True)
 class _Group:
-    """Sources that are archived at one place, with their blocks, and those that are archived."""
+    """Sources that are collected at one place, with their blocks, and those that are collected."""
 
     where: Where
     sources: list[Key] = field(default_factory=list)
@@ -198,18 +198,18 @@ class _Group:
 
 
 class Audit:
-    """Compares the files of nodes with *archives*, which together are the whole archive."""
+    """Compares the files of nodes with the files of *collectors*, which together are all."""
 
-    def __init__(self, pipeline: LogPipeline, archives: Sequence[Archive]) -> None:
+    def __init__(self, pipeline: LogPipeline, collectors: Sequence[CollectorFiles]) -> None:
         self._pipeline = pipeline
-        self._archives = archives
+        self._collectors = collectors
 
     def run(self, nodes: Sequence[Node]) -> Result:
         """Return the differences; nodes are read one after the other.
 
         Raises:
             CliError: files cannot be read.
-            NoLine: the archive has another output format than the pipeline now.
+            NoLine: the collectors' files have another output format than the pipeline now.
         """
         result = Result(time.time_ns())
         for node in nodes:
@@ -231,7 +231,7 @@ class Audit:
 
     def _compared(self, node: Node, groups: list[_Group]) -> Iterator[Finding]:
         wanted = [(group.where, group.blocks) for group in groups]
-        found = [list(archive.count(wanted)) for archive in self._archives]
+        found = [list(files.count(wanted)) for files in self._collectors]
         for number, group in enumerate(groups):
             group.same = group.blocks & added([each[number] for each in found])
         differing = [group for group in groups if group.same != group.blocks]
@@ -242,7 +242,7 @@ class Audit:
             (group.where, group.same, dict.fromkeys(left.lines, 1))
             for group, left in zip(differing, lefts, strict=True)
         ]
-        counts = [list(archive.count_left(lines)) for archive in self._archives]
+        counts = [list(files.count_left(lines)) for files in self._collectors]
         for number, (group, left) in enumerate(zip(differing, lefts, strict=True)):
             missing = left.missing(added([each[number] for each in counts]))
             if missing.lines or missing.untold:

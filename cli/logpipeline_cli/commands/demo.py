@@ -25,7 +25,7 @@ from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.running import running
 from logpipeline_demo.expected import Expected
-from logpipeline_demo.outputs import ArchiveCounter
+from logpipeline_demo.outputs import CollectedCounter
 from logpipeline_demo.realfiles import Found, RealFile, default_place, look_below
 from logpipeline_demo.verdict import Verdict
 
@@ -71,7 +71,7 @@ class _Demo:
         application = BusyApplication(data / "busy", data / "ledger", self.seed)
         print(f"data and files: {data}", flush=True)
         async with running(self.pipeline, self.layout) as supervisor:
-            counter = ArchiveCounter(data / "collectors")
+            counter = CollectedCounter(data / "collectors")
             rehearsal = Rehearsal(supervisor, application, probe, counter)
             screen = Screen()
             await rehearsal.run(screen, lambda: self._is_over(stop, rehearsal.started_s))
@@ -120,7 +120,7 @@ class _Demo:
             if not entry.reason
         ]
         of_probe = RealFile.observe(probe.path, host=host)
-        left_out = {default_place(host, entry.archived_as) for entry in found if entry.reason}
+        left_out = {default_place(host, entry.collected_as) for entry in found if entry.reason}
         origins = Origins({file.place for file in real}, of_probe.place, left_out)
         return [*real, of_probe], origins
 

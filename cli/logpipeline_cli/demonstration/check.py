@@ -12,7 +12,7 @@ from logpipeline_cli.demonstration.screen import Progress
 from logpipeline_cli.local.layout import Layout
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
-from logpipeline_demo.outputs import Archived, lines_by_place
+from logpipeline_demo.outputs import Collected, lines_by_place
 from logpipeline_demo.realfiles import RealFile, default_place
 from logpipeline_demo.verdict import Verdict
 from logpipeline_spark.table.storage import LocalStorage, Storage
@@ -81,7 +81,7 @@ class Origins:
 def differences(
     verdict: Verdict, lines: Mapping[str, int], real: Collection[RealFile], account: Account
 ) -> Iterator[str]:
-    """Yield the reasons why there are more or fewer archived *lines* than were checked, as signed
+    """Yield the reasons why there are more or fewer collected *lines* than were checked, as signed
     terms that add up to the difference; nothing if the numbers are equal.
     """
     changed = {left.path: left.reason for left in verdict.left_out}
@@ -89,11 +89,11 @@ def differences(
     terms = []
     later = 0
     for file in real:
-        archived = lines.get(file.place, 0)
+        collected = lines.get(file.place, 0)
         if reason := changed.get(file.path):
-            terms.append((archived, f"of {file.path}, which is not checked: {reason}"))
+            terms.append((collected, f"of {file.path}, which is not checked: {reason}"))
         elif checked[file.key].is_clean:
-            later += archived - checked[file.key].expected
+            later += collected - checked[file.key].expected
     terms.append((later, "written to this machine's files after the end"))
     terms.append((account.left_out, "of files that were left out at first"))
     recovered = sum(source.recovered for source in verdict.sources)
@@ -112,14 +112,14 @@ class Written:
     origins: Origins
 
     def due(self) -> Account:
-        """Return the numbers of lines that must be archived at least."""
+        """Return the numbers of lines that must be collected at least."""
         lines = {file.place: _lines_due(file) for file in self.real}
         of_real = self.origins.account(lines)
         return Account(self.expected.lines, of_real.machine, of_real.probe)
 
-    def holds_all(self, archived: Archived, due: Account) -> bool:
-        """Return whether all lines that are *due* are archived."""
-        return self.origins.account(archived.lines).holds(due)
+    def holds_all(self, collected: Collected, due: Account) -> bool:
+        """Return whether all lines that are *due* are collected."""
+        return self.origins.account(collected.lines).holds(due)
 
 
 def check_files(written: Written, layout: Layout, progress: Progress) -> Verdict:
@@ -137,7 +137,7 @@ def check_files(written: Written, layout: Layout, progress: Progress) -> Verdict
     account = written.origins.account(lines)
     if explanation := verdict.explain(EXPLAINED_MAX):
         print(explanation)
-    print(f"archived: {account}")
+    print(f"collected: {account}")
     for difference in differences(verdict, lines, written.real, account):
         print(f"  not as many as are checked: {difference}")
     return verdict
@@ -224,7 +224,7 @@ def write_out(
     order of the streams; return their number. *on_progress* is called with the number so far.
     """
     from logpipeline_cli.tables.duck import opened
-    from logpipeline_spark.formats.log import logs_of
+    from logpipeline_spark.formats.choice import logs_of
     from logpipeline_spark.table.s3 import S3Options
 
     logs = logs_of("delta", storage, catalog={}, s3=S3Options())

@@ -22,7 +22,7 @@ from logpipeline_cli.demonstration.screen import Frame, Progress, Screen
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.target import ask
-from logpipeline_demo.outputs import ArchiveCounter, Archived
+from logpipeline_demo.outputs import Collected, CollectedCounter
 
 ANSWER_DEADLINE_S = 5.0
 STOP_DEADLINE_S = 20.0
@@ -169,7 +169,7 @@ class Rehearsal:
     supervisor: Supervisor
     application: BusyApplication
     probe: Probe
-    counter: ArchiveCounter
+    counter: CollectedCounter
     started_s: float = field(default_factory=time.monotonic)
     _lines: int = 0
     _bytes: int = 0
@@ -190,7 +190,7 @@ class Rehearsal:
                 await probing
             await self.application.stop()
 
-    async def settle(self, screen: Screen, has_all: Callable[[Archived], bool]) -> bool:
+    async def settle(self, screen: Screen, has_all: Callable[[Collected], bool]) -> bool:
         """Show frames until *has_all* is true and everything is committed, or no more lines arrive;
         return whether that happened within the deadline.
         """
@@ -200,7 +200,7 @@ class Rehearsal:
             frame = await self._show(screen)
             if frame is None or frame.lag_messages:
                 quiet_since_s = time.monotonic()
-            elif has_all(frame.archived):
+            elif has_all(frame.collected):
                 return True
             elif frame.backlog_bytes or len(frame.shippers) < self._shippers():
                 quiet_since_s = time.monotonic()
@@ -246,17 +246,17 @@ class Rehearsal:
             survey(self.supervisor.js, pipeline),
         )
         # Messages that the survey calls committed are in the files by now.
-        archived = await asyncio.to_thread(self.counter.look)
+        collected = await asyncio.to_thread(self.counter.look)
         now_s = time.monotonic()
         span_s = now_s - (self._at_s or self.started_s)
         # A file that is renamed during the count is missing for that moment.
-        lines, size = max(self._lines, archived.total), max(self._bytes, archived.bytes)
+        lines, size = max(self._lines, collected.total), max(self._bytes, collected.bytes)
         frame = Frame(
             elapsed_s=now_s - self.started_s,
             partitions=partitions,
             shippers=answers["shipper"],
             collectors=answers["collector"],
-            archived=archived,
+            collected=collected,
             lines=lines,
             lines_per_s=(lines - self._lines) / span_s,
             bytes_per_s=(size - self._bytes) / span_s,

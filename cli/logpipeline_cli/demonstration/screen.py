@@ -9,7 +9,7 @@ from typing import Any
 
 from logpipeline.lag import PartitionState
 from logpipeline_cli.output import bytes_text, seconds_text, table
-from logpipeline_demo.outputs import Archived
+from logpipeline_demo.outputs import Collected
 
 _HOME = "\x1b[H\x1b[2J"
 # Without a terminal each line stays, so that fewer are printed.
@@ -25,7 +25,7 @@ class Frame:
     partitions: list[PartitionState]
     shippers: list[dict[str, Any]]
     collectors: list[dict[str, Any]]
-    archived: Archived
+    collected: Collected
     lines: int
     lines_per_s: float
     bytes_per_s: float
@@ -92,8 +92,9 @@ def headline(frame: Frame) -> str:
             f" (p99 {seconds_text(frame.latency_p99_s)})"
         )
     return (
-        f"{frame.elapsed_s:5.0f} s  {frame.lines} lines archived, {frame.lines_per_s:.0f} lines/s, "
-        f"{bytes_text(frame.bytes_per_s)}/s, {frame.archived.files} files, "
+        f"{frame.elapsed_s:5.0f} s  {frame.lines} lines collected, "
+        f"{frame.lines_per_s:.0f} lines/s, {bytes_text(frame.bytes_per_s)}/s, "
+        f"{frame.collected.files} files, "
         f"{frame.rotations} rotations, to send {bytes_text(frame.backlog_bytes)}, "
         f"lag {frame.lag_messages} messages{latency}"
     )

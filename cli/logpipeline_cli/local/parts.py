@@ -31,12 +31,12 @@ PARENT_VARIABLE = "LOGPIPELINE_PARENT"
 
 @dataclass(slots=True)
 class Part:
-    """The process *name*, started by *command*. Its log goes to *log_file*, or to our standard
-    error.
+    """The process *name*, started by what *command* returns at each start. Its log goes to
+    *log_file*, or to our standard error.
     """
 
     name: str
-    command: Sequence[str]
+    command: Callable[[], Sequence[str]]
     log_file: Path | None
     on_line: Callable[[str, str], None] = lambda name, line: None
     on_start: Callable[[], None] = lambda: None
@@ -121,7 +121,7 @@ class Part:
         # In a new session, so that Ctrl-C reaches only the supervisor, which stops its parts in
         # order.
         self._process = await asyncio.create_subprocess_exec(
-            *self.command,
+            *self.command(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=None if self.log_file is None else asyncio.subprocess.PIPE,

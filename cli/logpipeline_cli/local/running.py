@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -14,6 +14,7 @@ import yaml
 from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
+from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, Result, apply, plan_pipeline
@@ -274,14 +275,15 @@ def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
 
 @contextmanager
 def _only_one(layout: Layout) -> Iterator[None]:
-    with (layout.data / "run.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CliError(
-                f"a pipeline already runs in {layout.data}; stop it (Ctrl-C there), or give this "
-                "one another folder with --data DIR"
-            ) from None
+    try:
+        lock = FileLock.take(layout.data / "run.lock")
+    except FileLocked as error:
+        raise CliError(
+            f"a pipeline already runs in {layout.data} (process {error.owner}); stop it (Ctrl-C "
+            "there), or give this one another folder with --data DIR"
+        ) from None
+    with lock:
+        lock.write_owner(os.getpid())
         yield
 
 

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from logpipeline.lag import survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.ports import LOOPBACK, free_port, is_free
 from logpipeline.records import BadRecord, EpochRecord, epoch_key, member_key
 from logpipeline.spec import LogPipeline
 from logpipeline.statefile import StateBroken
@@ -159,13 +159,6 @@ def _is_over(looks: list[tuple[int, object]]) -> bool:
     return (len(level) == LOOKS_LEVEL and not any(left for left, _ in level)) or (
         len(still) == LOOKS_STILL and all(look == still[0] for look in still)
     )
-
-
-def free_port() -> int:
-    """Return a free port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(slots=True)
@@ -327,12 +320,17 @@ class Supervisor:
             self._start_table()
 
     def _start(self, name: str, words: list[str], user: str) -> None:
-        http = f"127.0.0.1:{self._free_port()}"
-        command = [sys.executable, "-m", "logpipeline_cli", *words]
-        command += ["-f", str(self.layout.pipeline), "--nats", self.url, "--http", http]
         login = {LOGIN_VARIABLE: str(self.layout.login(user))} if self.server is not None else {}
+        given = [sys.executable, "-m", "logpipeline_cli", *words]
+        given += ["-f", str(self.layout.pipeline), "--nats", self.url]
+
+        def command() -> list[str]:
+            self._http[name] = self._address(name)
+            return [*given, "--http", self._http[name]]
+
+        self._http[name] = self._address(name)
         part = Part(name, command, self.layout.log(name), self.on_line, self.write_record, login)
-        self._parts[name], self._http[name] = part, http
+        self._parts[name] = part
         self._tasks[name] = asyncio.create_task(part.run(), name=name)
 
     async def _stop(self, name: str) -> None:
@@ -340,15 +338,20 @@ class Supervisor:
         await self._tasks.pop(name)
         del self._parts[name], self._http[name]
 
-    def _free_port(self) -> int:
-        """Return a port for a part's metrics: the next one from spec.local.metricsPort on, or
-        any.
+    def _address(self, name: str) -> str:
+        """Return where the part *name* serves its metrics: where it did, if it ran. By default the
+        port is any that is free, and another one if a stranger took it since; else it is the next
+        one from spec.local.metricsPort on.
         """
+        used = {other: _port_of(http) for other, http in self._http.items()}
         first = self.pipeline.spec.local.metrics_port
-        if first is None:
-            return free_port()
-        used = {int(http.rpartition(":")[2]) for http in self._http.values()}
-        return next(port for port in count(first) if port not in used)
+        if name in used and (first is not None or is_free(used[name])):
+            return self._http[name]
+        if first is not None:
+            port = next(port for port in count(first) if port not in used.values())
+        else:
+            port = free_port()
+        return f"{LOOPBACK}:{port}"
 
     async def _await_no_lag(self) -> None:
         async def no_lag() -> bool:
@@ -411,3 +414,7 @@ def _shipper_settings(pipeline: LogPipeline) -> object:
 
 def _collector_settings(pipeline: LogPipeline) -> object:
     return replace(pipeline.spec.collectors, replicas=1), pipeline.spec.cluster
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])

@@ -270,7 +270,7 @@ class Reader:
         try:
             read = read_message(self._subjects, partition, delivered)
         except BadMessage:
-            return  # such a message was not archived
+            return  # such a message was not collected
         if read.batch is not None and has_its_size(read.batch, read.fields):
             sink.learn(read.host, read.batch)
 

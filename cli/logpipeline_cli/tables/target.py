@@ -10,7 +10,8 @@ from logpipeline.spec.parse import expand_local
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data, running_layout
 from logpipeline_cli.tables.status import why_no_table
-from logpipeline_spark.formats.log import Logs, logs_of
+from logpipeline_spark.formats.choice import logs_of
+from logpipeline_spark.formats.log import Logs
 from logpipeline_spark.table.s3 import S3Options, storage_of
 from logpipeline_spark.table.storage import LocalStorage, Storage
 

@@ -6,14 +6,13 @@ which says how much of each file is committed.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
 import time
 from collections.abc import Mapping
 from typing import Self
 
 from logpipeline.deduplication import Range, SourceState
+from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.wire import Batch
 from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files import commit as commits
@@ -24,6 +23,7 @@ from logpipeline_collector.files.state import State
 from logpipeline_collector.sink import LocalCommit, SinkBusy, SourceName
 
 PRIVATE_MODE = 0o750
+LOCK_MODE = 0o640
 
 Marks = dict[OutputFile, FileMark]
 
@@ -32,10 +32,10 @@ class PartitionFiles:
     """The sink of one partition; see `logpipeline_collector.sink.Sink`."""
 
     def __init__(
-        self, config: FilesConfig, partition: int, descriptors: Descriptors, lock: int
+        self, config: FilesConfig, partition: int, descriptors: Descriptors, lock: FileLock
     ) -> None:
         self.dirty_bytes = 0
-        self._flock = lock
+        self._file_lock = lock
         # Held by commits and maintenance, which never overlap.
         self._working = threading.Lock()
         path = config.state(partition)
@@ -60,15 +60,14 @@ class PartitionFiles:
         Raises:
             SinkBusy: another process has them open.
             SinkBroken: the state cannot be read; the message says what to do.
+            OSError: the folder cannot be written, or its file system has no locks.
         """
         path = config.state(partition)
         path.with_suffix(".new").mkdir(PRIVATE_MODE, parents=True, exist_ok=True)
         config.logs.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
+            lock = FileLock.take(path.with_suffix(".lock"), LOCK_MODE)
+        except FileLocked:
             raise SinkBusy(
                 f"partition {partition} in {config.folder} is written by another process; give "
                 "each collector a folder of its own"
@@ -76,7 +75,7 @@ class PartitionFiles:
         try:
             return cls(config, partition, descriptors, lock)
         except BaseException:
-            os.close(lock)
+            lock.close()
             raise
 
     @property
@@ -182,7 +181,7 @@ class PartitionFiles:
             self._upkeep.close()
             self._output.close()
             self._state.close()
-            os.close(self._flock)
+            self._file_lock.close()
 
     def _load(self) -> None:
         """Bring the files, and what is known of them, to what is committed."""

@@ -9,9 +9,7 @@ or out of order.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
 from logpipeline.consuming.partition_reader import PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
+from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, StoredMessage
 from logpipeline.nats.pull import Delivered
@@ -79,23 +78,20 @@ class StateFile:
 
     def close(self) -> None:
         """Unlock the file for another process."""
-        os.close(self._lock)
+        self._lock.close()
 
 
-def _locked(path: Path) -> int:
-    """Return a descriptor that holds the lock of *path*: one beside it, since the file itself is
-    replaced with each change.
+def _locked(path: Path) -> FileLock:
+    """Return the lock of *path*: a file beside it, since the file itself is replaced with each
+    change.
     """
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
+        return FileLock.take(path.with_name(path.name + ".lock"))
+    except FileLocked:
         raise ReaderBusy(
             f"{path} is the state of another process that runs now; give each reader a file of its "
             "own"
         ) from None
-    return lock
 
 
 def _read(path: Path, consumer: str) -> dict[str, ReadProgress]:

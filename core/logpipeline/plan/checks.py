@@ -218,7 +218,7 @@ def _retention(desired: Desired, observed: Observed) -> Iterator[Problem]:
     for retention in sorted(unsafe):
         yield Problem(
             "retention-loses-lines",
-            f"with retention {retention} lines are deleted that no collector has archived, or "
+            f"with retention {retention} lines are deleted that no collector has collected, or "
             "collectors cannot read at all: set spec.stream.retention to limits",
             is_blocking=False,
         )

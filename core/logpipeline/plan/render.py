@@ -49,7 +49,7 @@ def render_text(plan: Plan) -> str:
         names = ", ".join(plan.unwanted)
         lines.append(
             f"  no longer wanted, and kept, since they may hold lines: {names}"
-            " (remove them with `nats stream rm` once they are archived)"
+            " (remove them with `nats stream rm` once they are collected)"
         )
     return "\n".join([*lines, _summary(plan)]) + "\n"
 

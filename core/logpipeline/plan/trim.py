@@ -1,6 +1,6 @@
 """Make room in full streams: remove what all readers have finished with.
 
-Streams refuse new messages when they are full, so that nothing is lost; one full of archived data
+Streams refuse new messages when they are full, so that nothing is lost; one full of collected data
 would refuse them until it expires. Collectors know these purges from a loss by one rule: whatever
 is at or below the committed position of every group is not lost.
 
@@ -367,7 +367,7 @@ async def trim_once(
         ApiError, NotSent, OutcomeUnknown: not all was done; the next call goes on.
     """
     settings = pipeline.spec.stream
-    if settings.external or settings.trim != "archived" or settings.deny_purge:
+    if settings.external or settings.trim != "collected" or settings.deny_purge:
         return []
     levels = Levels.of(settings)
     partitions = {pipeline.names.stream(n): n for n in range(max(pipeline.spec.partitions, 1))}

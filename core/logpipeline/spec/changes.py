@@ -92,8 +92,8 @@ CHANGE_RULES = (
         " && ".join(
             f"{_kept_cel('self', kind)} == {_kept_cel('oldSelf', kind)}" for kind in VOLUME_KINDS
         ),
-        "cannot change to or from existingClaim, hostPath or emptyDir: what is archived would stay "
-        "behind; create a new LogPipeline",
+        "cannot change to or from existingClaim, hostPath or emptyDir: what is collected would "
+        "stay behind; create a new LogPipeline",
         lambda old, new: _volume_kind(old) == _volume_kind(new),
     ),
     ChangeRule(

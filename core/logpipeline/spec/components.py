@@ -114,7 +114,7 @@ class Persistence:
         default=None, max_length=1024, pattern=POD_PATH, example="/srv/logs",
     )  # fmt: skip
     empty_dir: EmptyDir | None = spec(
-        "A folder that goes with the pod, and the archived lines with it.", default=None
+        "A folder that goes with the pod, and the collected lines with it.", default=None
     )
 
 

@@ -146,7 +146,7 @@ _NATS = _status_object(
 
 _LARGE: Schema = {"type": "integer", "format": "int64", "minimum": 0}
 
-_ARCHIVED = _status_object(
+_STREAM_IN_TABLE = _status_object(
     "A stream, and up to where it is in the table.",
     {
         "name": _text("The stream."),
@@ -167,7 +167,10 @@ _TABLE = _status_object(
             "About how much was deleted of full streams before it was in the table, in all."
         ),
         "streams": _keyed_list(
-            "Up to where streams are in the table; the first 64.", "name", _ARCHIVED, maxItems=64
+            "Up to where streams are in the table; the first 64.",
+            "name",
+            _STREAM_IN_TABLE,
+            maxItems=64,
         ),
     },
 )

@@ -225,8 +225,9 @@ class Stream:
     allow_direct: bool = spec("Allow direct reads, which collectors need.", default=True)
     placement: Placement | None = spec("Which servers hold the streams.", default=None)
     metadata: dict[str, str] = spec("Metadata of the streams.", factory=dict)
-    trim: Literal["archived", "never"] = spec(
-        "Purge what everybody has archived when a stream fills up, or never.", default="archived"
+    trim: Literal["collected", "never"] = spec(
+        "Purge what is collected by all and in the table when a stream fills up, or never.",
+        default="collected",
     )
     trim_above: int = spec(
         "Fill level in percent above which is trimmed.", default=50, minimum=1, maximum=99

@@ -2,7 +2,7 @@
 
 A nats-server goes on with removed files: it acknowledges messages that it writes into them, and its
 health check does not notice. A new server begins with the files that exist, and shippers resend
-what no collector has archived.
+what no collector has collected.
 """
 
 from __future__ import annotations

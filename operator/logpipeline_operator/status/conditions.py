@@ -165,7 +165,7 @@ def _complete(facts: Facts, found: Sequence[Finding]) -> Condition:
         return _from(kind, "Unknown", cause) if cause is not None else _unseen(kind)
     lost = [state for state in facts.jetstream.partitions if state.lost_bytes]
     if gone := _gone(facts.jetstream, is_whole=False):
-        what = f"Archived lines were lost with a volume: {gone}"
+        what = f"Collected lines were lost with a volume: {gone}"
         return _from(kind, "False", _finding(Reason.VOLUME_GONE, what))
     if not lost:
         if again := _gone(facts.jetstream, is_whole=True):

@@ -14,7 +14,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
@@ -243,6 +243,7 @@ class DeltaLog:
 
     def keep_up(self, now: datetime) -> None:
         """Write a checkpoint when it is time, and remove files that no version needs any more."""
+        why: Exception | None = None
         with self._reporting():
             for _ in range(ATTEMPTS_MAX):
                 looked = datetime.now(UTC)
@@ -257,7 +258,7 @@ class DeltaLog:
                     continue
                 # A vacuum commits versions too, and conflicts with one that removed files since the
                 # log was read.
-                with suppress(CommitFailedError):
+                try:
                     table.vacuum(
                         retention_hours=GRACE_HOURS,
                         dry_run=False,
@@ -266,7 +267,9 @@ class DeltaLog:
                         full=True,
                     )
                     return
-        raise self._too_busy()
+                except CommitFailedError as error:
+                    why = error
+        raise self._too_busy(why)
 
     def _shorten(self, table: DeltaTable, now: datetime) -> None:
         if table.version() - self._checkpoint < CHECKPOINT_EVERY:
@@ -277,8 +280,9 @@ class DeltaLog:
             table.cleanup_metadata()
         self._checkpoint = table.version()
 
-    def _too_busy(self) -> Refused:
-        return Refused(f"Other programs commit to {self._url} all the time: find out which.")
+    def _too_busy(self, why: Exception | None = None) -> Refused:
+        last = f" (the last refusal: {why})" if why is not None else ""
+        return Refused(f"Other programs commit to {self._url} all the time: find out which{last}.")
 
     def _table(self) -> DeltaTable:
         table = DeltaTable(self._url, storage_options=self._storage.lake_options() or None)

@@ -115,7 +115,7 @@ class StreamEvidence:
             known[generation] = former._replace(begun=begun, extents=extents)
         generations = tuple(known.values())[-GENERATIONS_MAX:]
         sizes = (extent.end - extent.start for each in generations for extent in each.extents)
-        return before._replace(generations=generations, archived=max(before.archived, sum(sizes)))
+        return before._replace(generations=generations, written=max(before.written, sum(sizes)))
 
 
 def order_of(life: str) -> tuple[int, int]:

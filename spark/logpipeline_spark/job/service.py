@@ -5,8 +5,8 @@ them, reports its progress, and serves metrics and probes, until it is asked to 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
+import os
 import signal
 import threading
 import time
@@ -18,13 +18,15 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
+from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.nats.bucket import Bucket
 from logpipeline.observe.http import serve
 from logpipeline.observe.metrics import Metrics
 from logpipeline.records import BadRecord, StreamPosition
 from logpipeline.tables.progress import TableProgress
 from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.formats.log import Logs, Overtaken, check, logs_of
+from logpipeline_spark.formats.choice import check, logs_of
+from logpipeline_spark.formats.log import Logs, Overtaken
 from logpipeline_spark.job import kubernetes
 from logpipeline_spark.job.batch import Batches, Committed
 from logpipeline_spark.job.settings import JobSettings
@@ -429,14 +431,15 @@ def _alone(settings: JobSettings) -> Iterator[None]:
         Refused: there is one.
     """
     settings.folder.mkdir(parents=True, exist_ok=True)
-    with (settings.folder / LOCK).open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(
-                f"another process keeps the table of {settings.pipeline} in {settings.folder}: "
-                "stop it first (`logpipeline up` keeps the table by itself)"
-            ) from None
+    try:
+        lock = FileLock.take(settings.folder / LOCK)
+    except FileLocked as error:
+        raise Refused(
+            f"another process ({error.owner}) keeps the table of {settings.pipeline} in "
+            f"{settings.folder}: stop it first (`logpipeline up` keeps the table by itself)"
+        ) from None
+    with lock:
+        lock.write_owner(os.getpid())
         yield
 
 

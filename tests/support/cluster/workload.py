@@ -190,7 +190,7 @@ def printed(container: Path) -> bytes:
     return b"".join(text)
 
 
-def archived(pipeline: Pipeline, place: str) -> bytes:
+def collected(pipeline: Pipeline, place: str) -> bytes:
     """What the collectors of *pipeline* have of one log, in a file that was not set aside yet."""
     files = [folder / "logs" / place for folder in pipeline.volumes()]
     return b"".join(file.read_bytes() for file in files if file.exists())

@@ -63,16 +63,16 @@ class Node:
         async with collecting(config_for(self.server, self.folder / "c")):
             yield
 
-    def archived(self) -> bytes:
-        """Return what is archived of the file."""
+    def collected(self) -> bytes:
+        """Return what is collected of the file."""
         active = self.folder / "c" / "logs" / HOST / "_files" / str(self.live)[1:]
         return active.read_bytes() if active.exists() else b""
 
-    async def until_archived(self, expected: bytes) -> None:
+    async def until_collected(self, expected: bytes) -> None:
         async def is_it() -> bool:
-            return self.archived() == expected
+            return self.collected() == expected
 
-        await eventually(is_it, what=f"{len(expected)} bytes are archived")
+        await eventually(is_it, what=f"{len(expected)} bytes are collected")
 
     async def until_sent(self, size: int) -> None:
         """Return when the server has taken *size* bytes that no collector has confirmed."""

@@ -263,7 +263,7 @@ class CollectorProcess:
             stdout=self._log,
             stderr=self._log,
             env=os.environ | {VARIABLE: failpoint},
-            target="components.collecting:main",
+            target=f"{__name__}:main",
         )
 
     @property

@@ -177,11 +177,11 @@ class PipelineUp:
         """Return the lines of one of the log files."""
         return (self.logs / name).read_text().splitlines()
 
-    def archived_bytes(self) -> bytes:
+    def collected_bytes(self) -> bytes:
         """Return what stands in all files of the collectors, packed ones as they are."""
         return b"".join(data for _, _, data in sorted(self._files()))
 
-    def archived(self, name: str = "app.log") -> list[str]:
+    def collected(self, name: str = "app.log") -> list[str]:
         """Return the lines in the files of all collectors, in the order of the files' ages."""
         ours = [(age, data) for path, age, data in self._files() if path.name.startswith(name)]
         return [line for _, data in sorted(ours) for line in data.decode().splitlines()]
@@ -196,14 +196,14 @@ class PipelineUp:
         return found
 
     async def arrived(self, lines: Iterable[str], name: str = "app.log") -> None:
-        """Return when exactly *lines* are archived, in any distribution over collectors' files."""
+        """Return when exactly *lines* are collected, in any distribution over collectors' files."""
         wanted = list(lines)
         await eventually(
-            lambda: len(self.archived(name)) >= len(wanted),
+            lambda: len(self.collected(name)) >= len(wanted),
             within_s=ARRIVE_WITHIN_S,
             what=f"{len(wanted)} lines arrive",
         )
-        assert self.archived(name) == wanted
+        assert self.collected(name) == wanted
 
     def log(self) -> str:
         """Return the end of what it told."""

@@ -186,11 +186,7 @@ def start_process(tmp_path: Path, url: str, *, failpoint: str = "") -> warm.AnyP
     environment = os.environ | {VARIABLE: failpoint}
     with (tmp_path / "shipper.log").open("ab") as log:
         return warm.start(
-            [str(tmp_path), url],
-            stdout=log,
-            stderr=log,
-            env=environment,
-            target="components.shipping:main",
+            [str(tmp_path), url], stdout=log, stderr=log, env=environment, target=f"{__name__}:main"
         )
 
 

@@ -119,7 +119,7 @@ def table_state(**changes: Any) -> TableState:
     )
 
 
-def archiving(state: TableState | None = None, **changes: Any) -> Facts:
+def with_table(state: TableState | None = None, **changes: Any) -> Facts:
     """A look at a pipeline that works and keeps a table, with *changes*."""
     state = state or table_state()
     given: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """A whole pipeline of real processes with writers and a ledger, to be hurt and then judged.
 
 Whatever a test does to it, the end is the same: `settle` heals, waits until everything that was
-written is archived, and asks the oracle.
+written is collected, and asks the oracle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from logpipeline_demo.verdict import Verdict
 from waiting import eventually
 
 CONNECT_PATIENCE_S = 10
-# When all faults are over, everything written must be archived within this time.
+# When all faults are over, everything written must be collected within this time.
 CONVERGE_WITHIN_S = 60.0
 WRITE_WITHIN_S = 60.0
 EXPLAINED_MAX = 8
@@ -179,7 +179,7 @@ class PipelineUnderTest:
         is_enough: Callable[[Verdict], bool] = lambda verdict: verdict.is_clean,
         **allowed: Any,
     ) -> Verdict:
-        """Stop writing, wait until the oracle says that what is archived *is_enough*, stop every
+        """Stop writing, wait until the oracle says that what is collected *is_enough*, stop every
         part, and return the verdict on what they left. *allowed* goes to the oracle.
 
         Raises:
@@ -198,7 +198,7 @@ class PipelineUnderTest:
                     f"not within {within_s} s: {seen.summary()}\n{seen.explain(8)}"
                 )
             await asyncio.sleep(LOOK_EVERY_S)
-        # What is archived now may still be uncommitted, and could go twice: stop in good order.
+        # What is collected now may still be uncommitted, and could go twice: stop in good order.
         for names in (self.shippers, self.collectors):
             running = [self.components[n] for n in names if self.components[n].is_running]
             await asyncio.gather(*(component.stop() for component in running))

@@ -27,9 +27,10 @@ from pyiceberg.catalog import load_catalog
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused, sentence_of
 from logpipeline_spark.formats import delta as delta_module
+from logpipeline_spark.formats.choice import Format, logs_of
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
-from logpipeline_spark.formats.log import GRACE_HOURS, Format, Logs, logs_of
+from logpipeline_spark.formats.log import GRACE_HOURS, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.counts import by_minute, by_source, counted
 from logpipeline_spark.table.erasure import Condition, Erasure

@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from logpipeline_cli.tables import duck
+from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
-from logpipeline_spark.formats.log import GRACE_HOURS, Logs, logs_of
+from logpipeline_spark.formats.log import GRACE_HOURS, Logs
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.erasure import Condition, Erasure
 from logpipeline_spark.table.files import FileEntry, FileName, Range

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from logpipeline.listing import files_below
-from logpipeline_spark.formats.log import Logs, logs_of
+from logpipeline_spark.formats.choice import logs_of
+from logpipeline_spark.formats.log import Logs
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.counts import by_minute, by_source, counted
 from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry, FileName, Range

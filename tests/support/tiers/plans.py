@@ -22,7 +22,7 @@ BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
 # Two clusters, with all their pods: beside them there is room for what mostly waits.
 NODES_LOAD = 1.2
 # A JVM starts with all processors, and then waits for servers and disks.
-SPARK_LOAD = 0.9
+SPARK_LOAD = 0.6
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
 # heals by itself after some seconds.
 LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"

@@ -131,11 +131,11 @@ async def _endure(trouble: Trouble, fault: Fault) -> Outcome:
         return True
 
     await until(is_said, f"it is said: {' or '.join(fault.says)}")
-    await site.is_archived()
+    await site.is_collected()
     await site.is_ready()
     seconds = time.monotonic() - started
     # What repeats lines may do it until the end.
-    lines = await site.is_archived()
+    lines = await site.is_collected()
     return Outcome(seconds, said(), *site.count(lines))
 
 

@@ -255,7 +255,7 @@ async def _everything(trouble: Trouble) -> None:
 
 
 FAULTS = [
-    # The first needs streams that hold all that was ever archived.
+    # The first needs streams that hold all that was ever collected.
     Fault(
         name="collector's claim and pod deleted",
         begin=partial(_lose_volume, pod=f"{COLLECTOR}-0"),

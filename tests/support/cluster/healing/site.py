@@ -37,7 +37,7 @@ ASK_EVERY_S = 0.5
 SPEC: dict[str, Any] = {
     "partitions": 2,
     "nats": {"managed": {"storage": "1Gi"}},
-    # What is archived stays in the streams, from where a collector that lost its volume reads it.
+    # What is collected stays in the streams, from where a collector that lost its volume reads it.
     "stream": {"maxBytes": "64Mi", "trim": "never"},
     "collectors": {"takeoverAfter": "5s", "persistence": {"size": "1Gi"}},
 }
@@ -68,25 +68,25 @@ class Site:
         )
 
     async def begins(self) -> None:
-        """Wait until lines of all pods are archived, and the pipeline is ready."""
+        """Wait until lines of all pods are collected, and the pipeline is ready."""
 
         def all_print() -> bool:
             return all(self._printed(node) for node in self.cluster.nodes)
 
         await until(all_print, "all pods print")
-        await self.is_archived()
+        await self.is_collected()
         await self.is_ready()
 
-    async def is_archived(self) -> set[tuple[str, bytes]]:
+    async def is_collected(self) -> set[tuple[str, bytes]]:
         """Wait until each line that is printed by now is in a file, and return these lines."""
         lines = self.printed()
 
         def are_there() -> bool:
-            missing = lines - self.archived().keys()
+            missing = lines - self.collected().keys()
             assert not missing, f"{len(missing)} of {len(lines)} lines, one is {min(missing)}"
             return True
 
-        await until(are_there, "each line is archived")
+        await until(are_there, "each line is collected")
         return lines
 
     async def is_ready(self) -> None:
@@ -104,7 +104,7 @@ class Site:
         nodes = self.cluster.nodes
         return {(node, line) for node in nodes for line in self._printed(node)}
 
-    def archived(self) -> Counter[tuple[str, bytes]]:
+    def collected(self) -> Counter[tuple[str, bytes]]:
         """Return how often each line stands in the collectors' files."""
         found: Counter[tuple[str, bytes]] = Counter()
         for folder in self.pipeline.volumes():
@@ -116,7 +116,7 @@ class Site:
 
     def count(self, lines: set[tuple[str, bytes]]) -> tuple[int, int]:
         """Return how many of *lines* are lost, and how many of all stand there more than once."""
-        found = self.archived()
+        found = self.collected()
         return len(lines - found.keys()), sum(times - 1 for times in found.values())
 
     def events(self) -> list[Manifest]:

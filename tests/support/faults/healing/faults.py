@@ -21,7 +21,7 @@ class Fault:
 
     *says* is in what `up` logs; *status* is in what ``status --check`` says while it lasts.
     *disk* names the folder of the data that needs a disk of its own; *leaves* is a problem that
-    `status` may go on naming, though each line is archived.
+    `status` may go on naming, though each line is collected.
     """
 
     name: str

@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a fault came to: the time from its end until all was archived, and what was counted."""
+    """What a fault came to: the time from its end until all was collected, and what was counted."""
 
     seconds: float
     lost: int
@@ -93,8 +93,8 @@ class Machine:
         first = len(self.up.written(name)) if path.exists() else 0
         self.up.append((f"{name} line {n} of this log" for n in range(first, first + lines)), name)
 
-    async def archived(self) -> None:
-        """Return when every line of every log is archived.
+    async def collected(self) -> None:
+        """Return when every line of every log is collected.
 
         Raises:
             AssertionError: that did not come to pass.
@@ -102,7 +102,7 @@ class Machine:
         await eventually(
             lambda: all(not self._lost(name) for name in (LOUD, QUIET)),
             within_s=HEALED_WITHIN_S,
-            what="every line is archived",
+            what="every line is collected",
         )
 
     async def snapshot(self) -> None:
@@ -117,13 +117,13 @@ class Machine:
             await eventually(is_there, what="a snapshot is stored")
 
     def count(self) -> tuple[int, int]:
-        """Return how many lines are lost, and how many stand in the archive more than once."""
+        """Return how many lines are lost, and how many are collected more than once."""
         lost = sum(len(self._lost(name)) for name in (LOUD, QUIET))
-        found = [self.up.archived(name) for name in (LOUD, QUIET)]
+        found = [self.up.collected(name) for name in (LOUD, QUIET)]
         return lost, sum(len(lines) - len(set(lines)) for lines in found)
 
     def _lost(self, name: str) -> set[str]:
-        return set(self.up.written(name)) - set(self.up.archived(name))
+        return set(self.up.written(name)) - set(self.up.collected(name))
 
     def mark(self) -> None:
         """Have `said` begin here."""

@@ -70,7 +70,7 @@ async def _copy(machine: Machine, part: str) -> None:
     machine.set_aside(_folder(machine, part))
     machine.up.thaw(part)
     machine.write(LOUD, 300)
-    await machine.archived()
+    await machine.collected()
 
 
 async def _roll_back(machine: Machine, part: str) -> None:

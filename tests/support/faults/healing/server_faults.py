@@ -126,7 +126,7 @@ async def _copy_store(machine: Machine) -> None:
     machine.set_aside(_store(machine))
     machine.up.thaw(SERVER)
     machine.write(LOUD, 300)
-    await machine.archived()
+    await machine.collected()
 
 
 async def _roll_back(machine: Machine) -> None:

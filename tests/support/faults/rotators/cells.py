@@ -208,9 +208,7 @@ def _started(cell: Cell) -> warm.AnyProcess:
     folder = cell.config.data.parent
     words = [str(folder), cell.config.nats.servers[0], *cell.mode.include]
     with (folder / "shipper.log").open("ab") as log:
-        return warm.start(
-            words, stdout=log, stderr=log, env=os.environ, target="faults.rotators.cells:main"
-        )
+        return warm.start(words, stdout=log, stderr=log, env=os.environ, target=f"{__name__}:main")
 
 
 def main() -> int:
