@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo check test test-all test-changed format lint unit live faults operator \
+.PHONY: help venv demo check test test-all test-changed format lint unit protocol live faults operator \
   spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock \
   simulate
 
@@ -54,6 +54,9 @@ lint: venv ## Form, style, types, who may import whom, and whether what is gener
 # The session's limit is a net for hangs, many times what a tier takes on a small machine.
 unit: venv ## Tests without process and network
 	$(BIN)/pytest tests/unit -q -n $(WORKERS) --session-timeout=300
+
+protocol: venv ## All states of the protocol, within small bounds (SOAK=1: wider ones)
+	$(BIN)/pytest tests/protocol -q -n $(WORKERS) --session-timeout=1800
 
 live: venv ## Tests against real nats-servers
 	$(BIN)/pytest tests/live -q -n $(WORKERS) --session-timeout=900

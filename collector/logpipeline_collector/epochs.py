@@ -110,6 +110,14 @@ def _headers(record: EpochRecord) -> dict[str, str]:
     return {SUCCESSION_HEADER: record.succession.encode()}
 
 
+def described(snapshot_at: int, snapshot_most: int | None) -> int:
+    """Return the sequence up to which a snapshot that was made at *snapshot_at* describes the
+    stream, which went back to *snapshot_most* since (None: it did not). What stands behind that now
+    must not be trimmed: a successor reads its headers.
+    """
+    return snapshot_at if snapshot_most is None else min(snapshot_at, snapshot_most)
+
+
 FORMAT = RecordFormat(_decoded, _headers)
 
 
@@ -197,8 +205,10 @@ class HeldEpoch:
         lost_bytes: int,
         missing_bytes: int,
         refused: tuple[int, ...] = (),
+        snapshot_most: int | None = None,
     ) -> None:
-        """Write how far the partition is committed; return only when that is certain.
+        """Write how far the partition is committed; return only when that is certain. The snapshot
+        describes the stream up to *snapshot_most*, where that went back.
 
         Raises:
             Fenced: the partition is no longer ours, and this commit must not be reported.
@@ -212,6 +222,7 @@ class HeldEpoch:
                 lost_bytes=lost_bytes,
                 missing_bytes=missing_bytes,
                 refused=refused,
+                snapshot_at=described(record.snapshot_at, snapshot_most),
             )
         )
 

@@ -18,7 +18,7 @@ from logpipeline.group.ownership import Fenced
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
-from logpipeline_collector.epochs import HeldEpoch
+from logpipeline_collector.epochs import HeldEpoch, described
 from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit
 from logpipeline_collector.sink import SinkFull
 from logpipeline_collector.snapshots import Snapshot
@@ -80,7 +80,8 @@ class OwnedPartition:
     knows that it is committed.
 
     *failure* is set when a commit failed: nothing is written after it. *warning* says what was
-    wrong when the partition was taken.
+    wrong when the partition was taken. *snapshot_most* is the sequence up to which the newest
+    snapshot still describes the stream, where that went back since the last commit.
     """
 
     partition: int
@@ -104,6 +105,7 @@ class OwnedPartition:
     refused: tuple[int, ...] = field(init=False)
     lag: Lag = field(default_factory=Lag)
     verified: Verified | None = None
+    snapshot_most: int | None = None
     stream_state: StreamState | None = None
     _is_new: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -140,12 +142,8 @@ class OwnedPartition:
     @property
     def is_settled(self) -> bool:
         """Whether reading has passed what was read before a roll-back."""
-        return (
-            self.verified is None
-            or self.position.sequence >= self.verified.settled_at
-            or self.position.time_ns > self.verified.known_until_ns
-            or self.lag.pending == 0
-        )
+        verified = self.verified
+        return verified is None or verified.is_settled(self.position, pending=self.lag.pending)
 
     def begin_anew(self) -> None:
         """Let the next commit be written although nothing was read: our folder took over positions
@@ -163,6 +161,7 @@ class OwnedPartition:
             # Other messages will get these sequences.
             last = verified.position.sequence
             self.refused = tuple(each for each in self.refused if each <= last)
+            self.snapshot_most = described(last, self.snapshot_most)
         elif self.is_clean:
             # The first look yields the stream's time of creation, which is not progress.
             self.committed = verified.position
@@ -187,6 +186,18 @@ class OwnedPartition:
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
         self.lag.note(delivered)
 
+    def is_covered(self, delivered: Delivered) -> bool:
+        """Return whether a predecessor has taken the message: it is not behind the position, or was
+        read before the stream went back.
+        """
+        return delivered.sequence <= self.position.sequence or self.is_known_already(delivered)
+
+    def note_learned(self, delivered: Delivered) -> None:
+        """Move the position behind *delivered*, which a predecessor has taken, if it is ahead."""
+        if delivered.sequence > self.position.sequence:
+            created = self.position.created
+            self.position = StreamPosition(created, delivered.sequence, delivered.time_ns)
+
     def refuse(self, sequence: int) -> None:
         """Note for a successor, which reads headers only, that the message at *sequence* is not
         what its headers say.
@@ -197,7 +208,7 @@ class OwnedPartition:
 
     def is_known_already(self, delivered: Delivered) -> bool:
         """Return whether the message was read before a roll-back."""
-        return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
+        return self.verified is not None and self.verified.is_known(delivered.time_ns)
 
     def is_left_out(self, delivered: Delivered) -> bool:
         """Return whether the message, which a roll-back brought again, is older than the group's
@@ -239,7 +250,7 @@ class OwnedPartition:
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
         lost_bytes, missing_bytes = self.writer.lost_bytes, self.writer.missing_bytes
-        refused = self.refused
+        refused, snapshot_most = self.refused, self.snapshot_most
         pending = self.writer.prepare(
             Reached(position, rollbacks),
             epoch=self.epoch,
@@ -254,8 +265,11 @@ class OwnedPartition:
             lost_bytes=lost_bytes,
             missing_bytes=missing_bytes,
             refused=refused,
+            snapshot_most=snapshot_most,
         )
         reach("collector.after-swap")
+        if self.snapshot_most == snapshot_most:
+            self.snapshot_most = None
         self.writer.confirm(pending)
         self._is_new = False
         self.committed, self.committed_rollbacks = position, rollbacks

@@ -35,9 +35,11 @@ def check() -> list[Step]:
     """What is run before each commit: style, types and all tests without process and network."""
     shows = "format, style, types, who may import whom, and what is generated"
     unit = "without process and network"
+    searched = "all states of the protocol, within small bounds"
     return [
         Step(name="lint", shows=shows, command=("make", "lint"), load=1.0),
         pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.0),
+        pytest_step("protocol", searched, "tests/protocol", "-n", "2", load=1.0),
     ]
 
 
