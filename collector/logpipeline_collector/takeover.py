@@ -208,7 +208,7 @@ def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | Non
         else:
             return found.snapshot.position
     owned.writer.import_sources(b"")
-    if owned.position.sequence > owned.held.record.begun:
+    if owned.position.sequence > owned.begun:
         log.warning(
             "no snapshot of the sources' positions; reading the whole stream",
             extra={"partition": owned.partition, "reason": why},
@@ -396,7 +396,8 @@ class TakeOver:
         if held.record.succession is not None:
             text = held.record.succession.encode()
             await in_thread(self._context.executor, writer.sink.keep_succession, found.epoch, text)
-        if held.record.begun:
+        is_midway = held.record.begun or held.record.begun_ns
+        if is_midway and not held.record.missed_messages:
             writer.begin_midway()
         owned = OwnedPartition(
             partition=self._partition,
@@ -467,7 +468,7 @@ class TakeOver:
         found = await find_snapshot(context.snapshots(self._partition), owned.held.record)
         owned.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
         owned.adopt(await verify(context.js, owned.stream, owned.position, owned.marks))
-        begun = owned.held.record.begun
+        begun = owned.begun
         start = import_snapshot(owned, found)
         if start is None:
             stream = owned.stream_state
@@ -501,9 +502,10 @@ class TakeOver:
 
     async def _forget(self, owned: OwnedPartition) -> None:
         """Go on without knowing all sources. Everything up to the position was written, and
-        shippers must not send it again because we do not know it.
+        shippers must not send it again because we do not know it. What was missed was not.
         """
-        owned.writer.begin_midway()
+        if not owned.missed_messages:
+            owned.writer.begin_midway()
         await owned.held.begin_behind(owned.position)
         owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()

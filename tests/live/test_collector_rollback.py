@@ -87,6 +87,38 @@ async def test_what_a_group_left_out_stays_out_when_the_stream_goes_back(
     assert silent.collected(folder) == b""
 
 
+async def test_a_group_leaves_out_nothing_of_a_stream_that_was_made_anew(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Where it began is a sequence of the former stream: a shipper that took it for one of this
+    would believe that messages up to it are not wanted.
+    """
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    config = config_for(nats_server, folder, deliver_policy="new")
+    async with pipeline(nats_server) as made:
+        for number in range(5):
+            await Source(HOSTS[0], path=f"/var/log/old-{number}.log").send(made.js, "old")
+        await made.assign("collector-0")
+        async with collecting(config):
+            await made.until_owned(0, "collector-0")
+            before = await made.epoch()
+            await made.js.call("STREAM.DELETE.LOGS_0")
+            await made.js.call("STREAM.CREATE.LOGS_0", log_stream(0))
+            for number in range(3):
+                await source.send(made.js, f"new {number}")
+            await eventually(lambda: source.written(folder) == source.sent, within_s=15)
+            await made.until_committed(3)
+
+            async def is_lowered() -> bool:
+                record = await made.epoch()
+                return record is not None and record.begun == 0
+
+            await eventually(is_lowered, what="the record says that nothing is left out")
+
+    assert before is not None
+    assert before.begun == 5
+
+
 async def test_a_stream_that_went_back_while_it_is_read_is_read_again(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from logpipeline.records import EpochRecord, EpochStart, Reached, StreamPosition
-from logpipeline_collector.epochs import Successor, described, succeed
+from logpipeline_collector.epochs import Successor, at_most, succeed
 from logpipeline_collector.recovery import (
     BUCKET_LOST,
     BUCKET_OLDER,
@@ -39,7 +39,7 @@ def test_sources_are_brought_though_the_position_is_zero() -> None:
 
 def test_a_snapshot_describes_a_stream_up_to_where_it_went_back() -> None:
     """What stands behind that now is not in it, and must not be trimmed."""
-    assert [described(5, None), described(5, 3), described(2, 3)] == [5, 3, 2]
+    assert [at_most(5, None), at_most(5, 3), at_most(2, 3)] == [5, 3, 2]
 
 
 def test_a_commit_that_the_bucket_knows_is_gone_on_from() -> None:

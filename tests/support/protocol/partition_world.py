@@ -57,7 +57,7 @@ class Process:
     known: Lines
     marks: tuple[StreamPosition, ...]
     verified: Verified | None = None
-    snapshot_most: int | None = None
+    went_back_to: int | None = None
     is_bringing: bool = False
     is_unswapped: bool = False
 

@@ -365,8 +365,8 @@ def _adopted(process: Process, checked: Verified) -> Process:
         return process
     reached = Reached(checked.position, rollbacks + 1)
     last = checked.position.sequence
-    most = epochs.described(last, process.snapshot_most)
-    return replace(process, reached=reached, verified=checked, snapshot_most=most)
+    most = epochs.at_most(last, process.went_back_to)
+    return replace(process, reached=reached, verified=checked, went_back_to=most)
 
 
 def _behind_covered(world: World, process: Process) -> Process:
@@ -479,8 +479,14 @@ def _swapped(world: World, number: int, process: Process) -> World:
     folder = world.folders[number]
     assert folder is not None
     position, rollbacks = folder.reached.position, folder.reached.rollbacks or 0
-    snapshot_at = epochs.described(world.record.snapshot_at, process.snapshot_most)
-    record = replace(world.record, position=position, rollbacks=rollbacks, snapshot_at=snapshot_at)
+    snapshot_at = epochs.at_most(world.record.snapshot_at, process.went_back_to)
+    record = replace(
+        world.record,
+        position=position,
+        rollbacks=rollbacks,
+        snapshot_at=snapshot_at,
+        begun=epochs.at_most(world.record.begun, process.went_back_to),
+    )
     swapped = _swap(world, record)
     swapped = replace(swapped, promised=world.promised | folder.known)
     added = Marks(iter(process.marks))
@@ -492,7 +498,7 @@ def _swapped(world: World, number: int, process: Process) -> World:
         revision=swapped.revision,
         is_unswapped=False,
         marks=marks,
-        snapshot_most=None,
+        went_back_to=None,
     )
     return _with(swapped, number, process)
 
