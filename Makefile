@@ -2,8 +2,9 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo check test test-all test-changed format lint unit live faults operator \
-  spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock
+.PHONY: help venv demo check test test-all test-changed format lint unit protocol live faults operator \
+  spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock \
+  simulate
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -54,6 +55,9 @@ lint: venv ## Form, style, types, who may import whom, and whether what is gener
 unit: venv ## Tests without process and network
 	$(BIN)/pytest tests/unit -q -n $(WORKERS) --session-timeout=300
 
+protocol: venv ## All states of the protocol, within small bounds (SOAK=1: wider ones)
+	$(BIN)/pytest tests/protocol -q -n $(WORKERS) --session-timeout=1800
+
 live: venv ## Tests against real nats-servers
 	$(BIN)/pytest tests/live -q -n $(WORKERS) --session-timeout=900
 
@@ -83,6 +87,12 @@ cluster: venv ## All of it on a real Kubernetes: kind, or the same as plain proc
 
 soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400
+
+SEEDS ?= 100
+HOURS ?= 1000000
+simulate: venv ## Whole pipelines in simulated worlds (SEEDS=100, HOURS=10; RESUME=file goes on; DEFECTS=1 plants some)
+	PYTHONPATH=tests/support $(BIN)/python tests/support/simulated/campaign.py --seeds $(SEEDS) \
+	  --hours $(HOURS) $(if $(RESUME),--resume $(RESUME)) $(if $(DEFECTS),--defects) $(if $(KEEP),--keep)
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py

@@ -22,7 +22,7 @@ SAID = "said"
 # Of a failed test so many logs, and the end of each.
 LOGS_SHOWN_MAX = 20
 LOG_TAIL_BYTES = 6_000
-TIERS = ("unit", "live", "faults", "operator", "cluster", "spark")
+TIERS = ("unit", "protocol", "live", "faults", "operator", "cluster", "spark")
 TESTS = Path(__file__).parent
 # Streams reserve their greatest size: with this limit no test depends on how much disk is free.
 PLENTY = ServerOptions(max_file_store_bytes=1 << 40)

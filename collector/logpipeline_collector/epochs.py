@@ -77,6 +77,7 @@ def succeed(
         begun_ns=record.begun_ns if is_beginning else former.begun_ns,
         lost_bytes=former.lost_bytes,
         missing_bytes=former.missing_bytes,
+        missed_messages=former.missed_messages,
         refused=former.refused,
         succession=_succession(former, successor, gone),
     )
@@ -108,6 +109,13 @@ def _headers(record: EpochRecord) -> dict[str, str]:
     if record.succession is None:
         return {}
     return {SUCCESSION_HEADER: record.succession.encode()}
+
+
+def at_most(sequence: int, went_back_to: int | None) -> int:
+    """Return how much of the stream up to *sequence* is still the same after it *went_back_to* a
+    sequence (None: it did not).
+    """
+    return sequence if went_back_to is None else min(sequence, went_back_to)
 
 
 FORMAT = RecordFormat(_decoded, _headers)
@@ -196,9 +204,13 @@ class HeldEpoch:
         assignment: int,
         lost_bytes: int,
         missing_bytes: int,
+        missed_messages: int = 0,
         refused: tuple[int, ...] = (),
+        went_back_to: int | None = None,
     ) -> None:
-        """Write how far the partition is committed; return only when that is certain.
+        """Write how far the partition is committed; return only when that is certain. Where the
+        stream *went_back_to* a sequence, other messages stand behind it now: the snapshot does not
+        describe them, so that they must not be trimmed, and the group does not leave them out.
 
         Raises:
             Fenced: the partition is no longer ours, and this commit must not be reported.
@@ -211,7 +223,10 @@ class HeldEpoch:
                 assignment=assignment,
                 lost_bytes=lost_bytes,
                 missing_bytes=missing_bytes,
+                missed_messages=missed_messages,
                 refused=refused,
+                snapshot_at=at_most(record.snapshot_at, went_back_to),
+                begun=at_most(record.begun, went_back_to),
             )
         )
 

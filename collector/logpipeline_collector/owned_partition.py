@@ -18,7 +18,7 @@ from logpipeline.group.ownership import Fenced
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
-from logpipeline_collector.epochs import HeldEpoch
+from logpipeline_collector.epochs import HeldEpoch, at_most
 from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit
 from logpipeline_collector.sink import SinkFull
 from logpipeline_collector.snapshots import Snapshot
@@ -80,7 +80,8 @@ class OwnedPartition:
     knows that it is committed.
 
     *failure* is set when a commit failed: nothing is written after it. *warning* says what was
-    wrong when the partition was taken.
+    wrong when the partition was taken. *went_back_to* is the sequence up to which the
+    stream is still what it was at the last commit, if it went back since.
     """
 
     partition: int
@@ -104,7 +105,9 @@ class OwnedPartition:
     refused: tuple[int, ...] = field(init=False)
     lag: Lag = field(default_factory=Lag)
     verified: Verified | None = None
+    went_back_to: int | None = None
     stream_state: StreamState | None = None
+    _missed_before: int = field(init=False)
     _is_new: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,12 +117,23 @@ class OwnedPartition:
         self.committed = self.position
         self.committed_rollbacks = self.rollbacks
         self.refused = self.held.record.refused
+        self._missed_before = self.held.record.missed_messages
         self._may_take.set()
 
     @property
     def epoch(self) -> int:
         """The epoch in which we own the partition."""
         return self.held.record.epoch
+
+    @property
+    def begun(self) -> int:
+        """The sequence up to which the group leaves the stream out."""
+        return at_most(self.held.record.begun, self.went_back_to)
+
+    @property
+    def missed_messages(self) -> int:
+        """Messages that left the stream before the group read them; *missed* counts ours."""
+        return self._missed_before + self.missed.count
 
     @property
     def uncommitted_messages(self) -> int:
@@ -140,12 +154,8 @@ class OwnedPartition:
     @property
     def is_settled(self) -> bool:
         """Whether reading has passed what was read before a roll-back."""
-        return (
-            self.verified is None
-            or self.position.sequence >= self.verified.settled_at
-            or self.position.time_ns > self.verified.known_until_ns
-            or self.lag.pending == 0
-        )
+        verified = self.verified
+        return verified is None or verified.is_settled(self.position, pending=self.lag.pending)
 
     def begin_anew(self) -> None:
         """Let the next commit be written although nothing was read: our folder took over positions
@@ -163,6 +173,7 @@ class OwnedPartition:
             # Other messages will get these sequences.
             last = verified.position.sequence
             self.refused = tuple(each for each in self.refused if each <= last)
+            self.went_back_to = at_most(last, self.went_back_to)
         elif self.is_clean:
             # The first look yields the stream's time of creation, which is not progress.
             self.committed = verified.position
@@ -179,13 +190,33 @@ class OwnedPartition:
 
     def _look_at(self, stream: StreamState) -> None:
         self.stream_state = stream
-        self.missed.note(read=self.position.sequence, found=stream.first)
+        self._note_missed(found=stream.first)
+
+    def _note_missed(self, *, found: int) -> None:
+        before = self.missed.count
+        self.missed.note(read=self.position.sequence, found=found)
+        if self.missed.count > before:
+            # A source may have begun in what is gone: its first message that comes is not where it
+            # begins, and what lies before is not left out on purpose.
+            self.writer.expect_all()
 
     def note_read(self, delivered: Delivered) -> None:
         """Move the position behind *delivered*: it was written, known already, or a dead letter."""
-        self.missed.note(read=self.position.sequence, found=delivered.sequence)
+        self._note_missed(found=delivered.sequence)
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
         self.lag.note(delivered)
+
+    def is_covered(self, delivered: Delivered) -> bool:
+        """Return whether a predecessor has taken the message: it is not behind the position, or was
+        read before the stream went back.
+        """
+        return delivered.sequence <= self.position.sequence or self.is_known_already(delivered)
+
+    def note_learned(self, delivered: Delivered) -> None:
+        """Move the position behind *delivered*, which a predecessor has taken, if it is ahead."""
+        if delivered.sequence > self.position.sequence:
+            created = self.position.created
+            self.position = StreamPosition(created, delivered.sequence, delivered.time_ns)
 
     def refuse(self, sequence: int) -> None:
         """Note for a successor, which reads headers only, that the message at *sequence* is not
@@ -197,7 +228,7 @@ class OwnedPartition:
 
     def is_known_already(self, delivered: Delivered) -> bool:
         """Return whether the message was read before a roll-back."""
-        return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
+        return self.verified is not None and self.verified.is_known(delivered.time_ns)
 
     def is_left_out(self, delivered: Delivered) -> bool:
         """Return whether the message, which a roll-back brought again, is older than the group's
@@ -239,7 +270,8 @@ class OwnedPartition:
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
         lost_bytes, missing_bytes = self.writer.lost_bytes, self.writer.missing_bytes
-        refused = self.refused
+        missed_messages = self.missed_messages
+        refused, went_back_to = self.refused, self.went_back_to
         pending = self.writer.prepare(
             Reached(position, rollbacks),
             epoch=self.epoch,
@@ -253,9 +285,13 @@ class OwnedPartition:
             assignment=self.assignment(),
             lost_bytes=lost_bytes,
             missing_bytes=missing_bytes,
+            missed_messages=missed_messages,
             refused=refused,
+            went_back_to=went_back_to,
         )
         reach("collector.after-swap")
+        if self.went_back_to == went_back_to:
+            self.went_back_to = None
         self.writer.confirm(pending)
         self._is_new = False
         self.committed, self.committed_rollbacks = position, rollbacks
@@ -358,18 +394,19 @@ class Committer:
         self._executor = executor
         self._interval_s = interval_s
         self._commit_bytes = commit_bytes
-        self._owned: set[OwnedPartition] = set()
+        # In order, so that a history repeats itself.
+        self._owned: dict[OwnedPartition, None] = {}
         self._running: dict[OwnedPartition, asyncio.Task[None]] = {}
         self._poked = asyncio.Event()
         self._maintained_s: dict[OwnedPartition, float] = {}
 
     def add(self, owned: OwnedPartition) -> None:
         """Commit *owned* from now on."""
-        self._owned.add(owned)
+        self._owned[owned] = None
 
     async def remove(self, owned: OwnedPartition) -> None:
         """Stop committing *owned*; return when no commit of it is under way."""
-        self._owned.discard(owned)
+        self._owned.pop(owned, None)
         self._maintained_s.pop(owned, None)
         task = self._running.get(owned)
         if task is not None:

@@ -127,6 +127,10 @@ class PartitionWriter:
         """Start each source at its first seen offset: older bytes are not expected."""
         self._sources.is_from_midway = True
 
+    def expect_all(self) -> None:
+        """Expect of sources that are not known yet all of their bytes again."""
+        self._sources.is_from_midway = False
+
     def learn(
         self, host: str, batch: wire.Batch, payload: bytes | None, *, is_believed: bool = False
     ) -> None:

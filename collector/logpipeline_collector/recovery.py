@@ -122,7 +122,9 @@ def _keep(folder: FolderCommit, epoch: int, rollbacks: int, warning: str = "") -
 
 
 def _follow(record: EpochRecord, epoch: int, warning: str = "") -> Recovery:
-    source = Source.SNAPSHOT if record.position.sequence else Source.NOTHING
+    # Behind a roll-back to the stream's beginning the position is 0, and sources are known.
+    is_any = record.position.sequence or record.rollbacks
+    source = Source.SNAPSHOT if is_any else Source.NOTHING
     return Recovery(source, epoch, record.position, record.rollbacks, warning)
 
 

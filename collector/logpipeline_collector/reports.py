@@ -147,7 +147,7 @@ def _messages(
             sequence=owned.committed.sequence,
             pending=owned.uncommitted_messages,
             is_last=number == len(parts),
-            begun=owned.held.record.begun,
+            begun=owned.begun,
             first=stream.first if stream is not None else 0,
             max_age_s=stream.max_age_s if stream is not None else 0.0,
             unknown=unknown,
@@ -228,7 +228,7 @@ def _ownership(owned: OwnedPartition) -> dict[str, Any]:
         "rollbacks": owned.rollbacks,
         "recovery_warning": owned.warning,
         "gone_folders": [asdict(each) for each in _gone(owned)],
-        "missed_messages": owned.missed.count,
+        "missed_messages": owned.missed_messages,
         "missing_bytes": writer.missing_bytes,
         "missing": [
             {"host": host, "source": source, "bytes": count}

@@ -130,6 +130,20 @@ class Verified:
     known_until_ns: int = 0
     settled_at: int = 0
 
+    def is_known(self, time_ns: int) -> bool:
+        """Return whether the message that the server stored at *time_ns* was read before."""
+        return time_ns <= self.known_until_ns
+
+    def is_settled(self, position: StreamPosition, *, pending: int) -> bool:
+        """Return whether reading, which is at *position* with *pending* messages behind it, has
+        passed what was read before.
+        """
+        return (
+            position.sequence >= self.settled_at
+            or position.time_ns > self.known_until_ns
+            or pending == 0
+        )
+
 
 async def verify(js: JetStream, name: str, position: StreamPosition, marks: Marks) -> Verified:
     """Return where to read on in the stream *name*, after reading up to *position*.
@@ -145,23 +159,39 @@ async def verify(js: JetStream, name: str, position: StreamPosition, marks: Mark
     found = await time_at(js, name, stream, position.sequence)
     verdict = judge(position, stream, found)
     if verdict is Verdict.GOOD:
-        known = StreamPosition(stream.created, position.sequence, position.time_ns)
-        return Verified(verdict, known, stream)
-    prefix = await _common_prefix(js, name, stream, marks)
-    return Verified(verdict, prefix, stream, position.time_ns, stream.last)
-
-
-async def _common_prefix(
-    js: JetStream, name: str, stream: StreamState, marks: Marks
-) -> StreamPosition:
+        return going_on(position, stream)
     for mark in marks.newest_first():
-        if mark.created != stream.created or mark.sequence > stream.last:
-            continue
-        # What lies before the first message can neither be compared nor read again.
-        is_gone = mark.sequence < stream.first
-        if is_gone or await time_at(js, name, stream, mark.sequence) == mark.time_ns:
-            return mark
-    return StreamPosition(stream.created, 0, 0)
+        if mark.created == stream.created:
+            found = await time_at(js, name, stream, mark.sequence)
+            if is_common(mark, stream, found):
+                return gone_back(verdict, position, stream, mark)
+    return gone_back(verdict, position, stream, None)
+
+
+def is_common(mark: StreamPosition, stream: StreamState, found_time_ns: int | None) -> bool:
+    """Return whether *stream* still is the one that was read up to *mark*, where the message at
+    the mark's sequence now has the time *found_time_ns* (None: there is no message).
+    """
+    if mark.created != stream.created or mark.sequence > stream.last:
+        return False
+    # What lies before the first message can neither be compared nor read again.
+    return mark.sequence < stream.first or found_time_ns == mark.time_ns
+
+
+def going_on(position: StreamPosition, stream: StreamState) -> Verified:
+    """Return that reading goes on behind *position*, which *stream* still has."""
+    known = StreamPosition(stream.created, position.sequence, position.time_ns)
+    return Verified(Verdict.GOOD, known, stream)
+
+
+def gone_back(
+    verdict: Verdict, position: StreamPosition, stream: StreamState, common: StreamPosition | None
+) -> Verified:
+    """Return where to read on in *stream*, which lost messages up to *position* that were read:
+    behind *common*, the newest mark that it still has, or from its beginning.
+    """
+    start = common if common is not None else StreamPosition(stream.created, 0, 0)
+    return Verified(verdict, start, stream, position.time_ns, stream.last)
 
 
 async def first_position(

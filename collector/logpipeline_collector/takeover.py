@@ -208,7 +208,7 @@ def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | Non
         else:
             return found.snapshot.position
     owned.writer.import_sources(b"")
-    if owned.position.sequence > owned.held.record.begun:
+    if owned.position.sequence > owned.begun:
         log.warning(
             "no snapshot of the sources' positions; reading the whole stream",
             extra={"partition": owned.partition, "reason": why},
@@ -216,22 +216,30 @@ def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | Non
     return None
 
 
-def is_past_gone(owned: OwnedPartition) -> bool:
-    """Return whether the stream no longer has the headers of everything that was written."""
-    begun, stream = owned.held.record.begun, owned.stream_state
-    return owned.position.sequence > begun and stream is not None and stream.first > begun + 1
+def is_past_gone(position: StreamPosition, *, begun: int, first: int) -> bool:
+    """Return whether the stream, whose *first* message this is, no longer has the headers of
+    everything that was written from where the group had *begun* up to *position*.
+    """
+    return position.sequence > begun and first > begun + 1
+
+
+def is_behind(start: StreamPosition, position: StreamPosition) -> bool:
+    """Return whether headers have to be read to bring the sources from *start* to *position*."""
+    return start.created == position.created and start.sequence < position.sequence
 
 
 async def catch_up(
     js: JetStream, intake: Intake, owned: OwnedPartition, name: ConsumerName, start: StreamPosition
 ) -> int:
     """Bring the sources' positions from *start* up to where the owned partition begins, and return
-    how many messages' headers were read.
+    how many messages' headers were read. Where the stream went back since the record was written,
+    what it still has of what the record covers is in predecessors' folders: it is learned as well,
+    and the partition begins behind it.
 
     Raises:
         Interrupted: reading broke off; begin again with the snapshot.
     """
-    if start.created != owned.position.created or start.sequence >= owned.position.sequence:
+    if not (is_behind(start, owned.position) or owned.verified is not None):
         return 0
     # Headers are enough, except for messages that are not what their headers say. Those behind the
     # newest snapshot are listed in the record, unless they are too many.
@@ -274,11 +282,13 @@ async def _take_until(reader: StreamReader, learner: _Learner, owned: OwnedParti
     is_more = reader.pending > 0
     while is_more:
         for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
-            if delivered.sequence > owned.position.sequence:
+            if not owned.is_covered(delivered):
                 return taken
             await learner.learn(delivered)
+            owned.note_learned(delivered)
             taken += 1
-            is_more = delivered.pending > 0 and delivered.sequence < owned.position.sequence
+            is_last = owned.verified is None and delivered.sequence >= owned.position.sequence
+            is_more = delivered.pending > 0 and not is_last
             if taken % MESSAGES_AT_ONCE == 0:
                 await asyncio.sleep(0)
     return taken
@@ -386,7 +396,8 @@ class TakeOver:
         if held.record.succession is not None:
             text = held.record.succession.encode()
             await in_thread(self._context.executor, writer.sink.keep_succession, found.epoch, text)
-        if held.record.begun:
+        is_midway = held.record.begun or held.record.begun_ns
+        if is_midway and not held.record.missed_messages:
             writer.begin_midway()
         owned = OwnedPartition(
             partition=self._partition,
@@ -457,12 +468,18 @@ class TakeOver:
         found = await find_snapshot(context.snapshots(self._partition), owned.held.record)
         owned.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
         owned.adopt(await verify(context.js, owned.stream, owned.position, owned.marks))
-        begun = owned.held.record.begun
+        begun = owned.begun
         start = import_snapshot(owned, found)
         if start is None:
-            if is_past_gone(owned):
+            stream = owned.stream_state
+            first = stream.first if stream is not None else 0
+            if is_past_gone(owned.position, begun=begun, first=first):
                 await self._forget(owned)
             start = StreamPosition(owned.position.created, begun, 0)
+        else:
+            # The stream may have gone back since the snapshot: what stands at its sequences now is
+            # not in it.
+            start = (await verify(context.js, owned.stream, start, owned.marks)).position
         name = context.next_consumer(owned.epoch)
         headers = await catch_up(context.js, context.intake, owned, name, start)
         # Our older files end before the other folder's begin, so reading files by age is in order.
@@ -485,9 +502,10 @@ class TakeOver:
 
     async def _forget(self, owned: OwnedPartition) -> None:
         """Go on without knowing all sources. Everything up to the position was written, and
-        shippers must not send it again because we do not know it.
+        shippers must not send it again because we do not know it. What was missed was not.
         """
-        owned.writer.begin_midway()
+        if not owned.missed_messages:
+            owned.writer.begin_midway()
         await owned.held.begin_behind(owned.position)
         owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()

@@ -230,7 +230,8 @@ class PartitionWorker:
 
     async def _restore_snapshot(self, owned: OwnedPartition) -> None:
         """Write the snapshot again if it is gone: a successor could not."""
-        if owned.committed.sequence and not await has_snapshot(
+        is_any = owned.committed.sequence or owned.committed_rollbacks
+        if is_any and not await has_snapshot(
             self._context.snapshots(self.partition), owned.held.record
         ):
             log.warning("the snapshot is gone, written again", extra={"partition": self.partition})

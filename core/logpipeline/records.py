@@ -199,7 +199,8 @@ class EpochRecord:
     snapshot describes. *begun* is the sequence behind which the group began, 0 for the
     beginning, and *begun_ns* the server's time of the message there, 0 where it was gone.
     *lost_bytes* are those that shippers named as lost, up to the position, *missing_bytes* those in
-    holes that may still be filled. *refused* are the sequences behind the snapshot of messages
+    holes that may still be filled. *missed_messages* left the stream before the group read them.
+    *refused* are the sequences behind the snapshot of messages
     whose payload is not what their headers say; there may be more of them where there are
     `REFUSED_MAX`. *succession* is None in records of older collectors.
     """
@@ -218,6 +219,7 @@ class EpochRecord:
     begun_ns: int = 0
     lost_bytes: int = 0
     missing_bytes: int = 0
+    missed_messages: int = 0
     refused: tuple[int, ...] = ()
     succession: Succession | None = None
 
@@ -242,6 +244,8 @@ class EpochRecord:
             del data["lost_bytes"]
         if not self.missing_bytes:
             del data["missing_bytes"]
+        if not self.missed_messages:
+            del data["missed_messages"]
         if not self.refused:
             del data["refused"]
         return _dump(data)

@@ -255,6 +255,13 @@ class Account:
                     self.owe(Gap(name, *part, cause))
         return is_any
 
+    def forget_begun(self) -> None:
+        """Note that the stream went back: other messages have the sequences that groups left out.
+        Their next answers say where they begin in what the stream is now.
+        """
+        for group in self.groups:
+            self.groups[group] = 0
+
     def owed(self) -> list[Gap]:
         """Return the gaps to send again, those of the oldest generation first."""
         return [Gap(name, *owed) for name, entry in self._entries.items() for owed in entry.owed]

@@ -194,6 +194,11 @@ class EarlierSends:
             sent_to = self._sent_to.get(intent.generation, 0)
             self._sent_to[intent.generation] = max(sent_to, intent.end)
 
+    @property
+    def noted(self) -> tuple[Intent, ...]:
+        """The intents of former processes whose bytes are not acknowledged yet."""
+        return tuple(self._noted.values())
+
     def pieces(self, chunk: Chunk, log_format: wire.Format) -> list[Piece]:
         """Return *chunk* in the pieces in which it was sent before, the rest as one.
 

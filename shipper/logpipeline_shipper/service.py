@@ -349,7 +349,7 @@ class Shipper:
             "the sequences of the stream went back; what is not collected is sent again",
             extra={"stream": stream},
         )
-        self._manager.doubt_subjects(self._acks.subjects_of(stream), ROLLED_BACK)
+        self._manager.doubt_stream(self._acks.subjects_of(stream))
 
     def _asked(self, message: RawMessage) -> None:
         if message.reply:

@@ -162,7 +162,8 @@ class Source:
             # A loss and the chain that lost the bytes are saved together, or neither is.
             self._take_losses()
             saved = self.chain.saved()
-        intents = tuple(self._delivery.in_flight)
+        # Those of a former process as well: this one may be killed before it sends them again.
+        intents = tuple(dict.fromkeys((*self.earlier.noted, *self._delivery.in_flight)))
         return SourceRecord(saved=saved, intents=intents, account=self.account)
 
     def row(self) -> str:

@@ -358,8 +358,12 @@ class SourceManager:
         return source
 
     def doubt_partition(self, partition: int) -> None:
-        """Send again what is not confirmed of *partition*."""
-        self._doubt(lambda key: self._partition(key) == partition, ROLLED_BACK)
+        """Send again what is not confirmed of *partition*, whose stream went back."""
+        self._doubt_stream(lambda key: self._partition(key) == partition)
+
+    def doubt_stream(self, subjects: set[str]) -> None:
+        """Send again what is not confirmed of the *subjects* of a stream that went back."""
+        self._doubt_stream(lambda key: self._options.subjects.of_host(key.host) in subjects)
 
     def doubt_subjects(self, subjects: set[str], cause: str) -> int:
         """Send again what is not confirmed of *subjects*; return how many sources that concerns."""
@@ -370,6 +374,12 @@ class SourceManager:
         count = sum([source.doubt(cause) for source in sources])
         records = [record for key, record in self._records.items() if is_concerned(key)]
         return count + sum([record.account.doubt(cause) for record in records])
+
+    def _doubt_stream(self, is_concerned: Callable[[Key], bool]) -> None:
+        self._doubt(is_concerned, ROLLED_BACK)
+        for key, account in self._accounts():
+            if is_concerned(key):
+                account.forget_begun()
 
     def _partition(self, key: Key) -> int:
         return partition_of(key.host, self._options.subjects.partitions)

@@ -109,6 +109,45 @@ async def test_a_successor_that_cannot_know_the_sources_asks_for_nothing_again(
     assert record.begun == 3
 
 
+async def test_a_successor_that_cannot_know_the_sources_takes_what_was_never_read(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Messages that were purged before anybody read them are not taken for left out: their bytes
+    are missing until they are sent again, also after a restart, of sources that came since.
+    """
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    late = Source(HOSTS[0], path="/var/log/late.log", offset=100)
+    config = config_for(nats_server, folders[1], "collector-1")
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        with CollectorProcess(nats_server, folders[0], "collector-0"):
+            for line in ("one", "two"):
+                await source.send(made.js, line)
+            await made.until_committed(2)
+        for line in ("three", "four"):
+            await source.send(made.js, line)
+        await made.js.call("STREAM.PURGE.SNAPSHOTS")
+        await made.js.call("STREAM.PURGE.LOGS_0")
+        await made.assign("collector-1")
+        async with collecting(config):
+            await source.send(made.js, "five")
+            await made.until_committed(5)
+            gone = await partition_0(made)
+            for number in (2, 3):
+                await source.send_again(made.js, number, attempt="healing")
+            await made.until_committed(7)
+        async with collecting(config):
+            await late.send(made.js, "late")
+            await made.until_committed(8)
+            restarted = await partition_0(made)
+
+    lines = source.collected(*folders).decode().split()
+    assert sorted(lines) == sorted(source.sent.decode().split())
+    assert gone["missed_messages"] == restarted["missed_messages"] == 2
+    assert gone["missing_bytes"] == source.batches[-1][0].start
+    assert restarted["missing_bytes"] == source.batches[1][0].end + 100
+
+
 async def test_a_bucket_that_is_lost_while_its_owner_is_dead_is_written_from_the_snapshot(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:

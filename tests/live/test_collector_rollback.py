@@ -10,6 +10,7 @@ from components.collecting import (
     GROUP,
     HOSTS,
     PARTITIONS,
+    CollectorProcess,
     Pipeline,
     Source,
     collecting,
@@ -86,6 +87,38 @@ async def test_what_a_group_left_out_stays_out_when_the_stream_goes_back(
     assert silent.collected(folder) == b""
 
 
+async def test_a_group_leaves_out_nothing_of_a_stream_that_was_made_anew(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Where it began is a sequence of the former stream: a shipper that took it for one of this
+    would believe that messages up to it are not wanted.
+    """
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    config = config_for(nats_server, folder, deliver_policy="new")
+    async with pipeline(nats_server) as made:
+        for number in range(5):
+            await Source(HOSTS[0], path=f"/var/log/old-{number}.log").send(made.js, "old")
+        await made.assign("collector-0")
+        async with collecting(config):
+            await made.until_owned(0, "collector-0")
+            before = await made.epoch()
+            await made.js.call("STREAM.DELETE.LOGS_0")
+            await made.js.call("STREAM.CREATE.LOGS_0", log_stream(0))
+            for number in range(3):
+                await source.send(made.js, f"new {number}")
+            await eventually(lambda: source.written(folder) == source.sent, within_s=15)
+            await made.until_committed(3)
+
+            async def is_lowered() -> bool:
+                record = await made.epoch()
+                return record is not None and record.begun == 0
+
+            await eventually(is_lowered, what="the record says that nothing is left out")
+
+    assert before is not None
+    assert before.begun == 5
+
+
 async def test_a_stream_that_went_back_while_it_is_read_is_read_again(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -130,6 +163,90 @@ async def test_a_stream_made_anew_is_read_from_its_start(
             await made.until_committed(8)
 
     assert source.collected(folder) == source.sent
+
+
+async def test_a_successor_knows_what_came_after_the_stream_was_made_anew(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The last snapshot is from before that, at the very sequence of the last commit: what the new
+    stream brought is in the first folder, and is not written again.
+    """
+    first, second, source = tmp_path / "a", tmp_path / "b", Source(HOSTS[0])
+    config = config_for(nats_server, first, snapshot_every_s=600)
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config):
+            for number in range(3):
+                await source.send(made.js, f"old {number}")
+            await made.until_committed(3)
+        await made.js.call("STREAM.DELETE.LOGS_0")
+        await made.js.call("STREAM.CREATE.LOGS_0", log_stream(0))
+        async with collecting(config):
+            for number in range(3):
+                await source.send(made.js, f"new {number}")
+            await eventually(lambda: _has_rollback(made), what="the roll-back to be committed")
+            await made.until_committed(3)
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, second, "collector-1")):
+            await made.until_owned(0, "collector-1")
+            for number in range(6):
+                await source.send_again(made.js, number, attempt="twice")
+            await made.until_committed(9)
+
+    assert source.collected(first) == source.sent
+    assert source.collected(second) == b""
+
+
+async def test_a_successor_knows_the_sources_of_a_stream_that_is_empty_again(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Its position is 0 then, and yet there are sources to be known."""
+    first, second, source = tmp_path / "a", tmp_path / "b", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, first)):
+            for number in range(3):
+                await source.send(made.js, f"old {number}")
+            await made.until_committed(3)
+            await made.js.call("STREAM.DELETE.LOGS_0")
+            await made.js.call("STREAM.CREATE.LOGS_0", log_stream(0))
+            await eventually(lambda: _has_rollback(made), what="the roll-back to be committed")
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, second, "collector-1")):
+            await made.until_owned(0, "collector-1")
+            for number in range(3):
+                await source.send_again(made.js, number, attempt="twice")
+            await made.until_committed(3)
+
+    assert source.collected(first) == source.sent
+    assert source.collected(second) == b""
+
+
+async def test_a_successor_writes_nothing_again_of_a_stream_that_went_back(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The owner dies before its first snapshot, and the server loses its tail: what is left in the
+    stream of what the record covers is in the first folder.
+    """
+    first, second, source = tmp_path / "a", tmp_path / "b", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        with CollectorProcess(nats_server, first, "collector-0", snapshot_every_s=600.0) as owner:
+            for number in range(3):
+                await source.send(made.js, f"old {number}")
+            await made.until_committed(3)
+            await copy_store(nats_server, tmp_path / "copy")
+            await source.send(made.js, "lost by the server")
+            await made.until_committed(4)
+            owner.kill()
+        await put_back(made, nats_server, tmp_path / "copy", stream="LOGS_0")
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, second, "collector-1")):
+            await eventually(lambda: _has_rollback(made), what="the roll-back to be committed")
+            await source.send(made.js, "new")
+            await made.until_committed(4)
+
+    assert source.collected(first, second) == source.sent
 
 
 async def test_a_bucket_that_went_back_is_written_again(
@@ -201,3 +318,8 @@ def strangers(folder: Path) -> list[bytes]:
         if path.name == "_lines.log"
         for line in path.read_bytes().splitlines()
     ]
+
+
+async def _has_rollback(made: Pipeline) -> bool:
+    record = await made.epoch()
+    return record is not None and record.rollbacks == 1

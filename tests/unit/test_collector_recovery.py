@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from logpipeline.records import EpochRecord, EpochStart, Reached, StreamPosition
-from logpipeline_collector.epochs import Successor, succeed
+from logpipeline_collector.epochs import Successor, at_most, succeed
 from logpipeline_collector.recovery import (
     BUCKET_LOST,
     BUCKET_OLDER,
@@ -26,6 +28,18 @@ def test_a_partition_that_nobody_had_begins_at_the_start() -> None:
     found = recover(None, None, identity=OTHER)
 
     assert (found.source, found.epoch, found.position) == (Source.NOTHING, 1, NOWHERE)
+
+
+def test_sources_are_brought_though_the_position_is_zero() -> None:
+    """The stream went back to its beginning: nothing of it is read, and its sources are known."""
+    found = recover(None, replace(record(3, 0), rollbacks=1), identity=OTHER)
+
+    assert (found.source, found.position) == (Source.SNAPSHOT, NOWHERE)
+
+
+def test_a_snapshot_describes_a_stream_up_to_where_it_went_back() -> None:
+    """What stands behind that now is not in it, and must not be trimmed."""
+    assert [at_most(5, None), at_most(5, 3), at_most(2, 3)] == [5, 3, 2]
 
 
 def test_a_commit_that_the_bucket_knows_is_gone_on_from() -> None:

@@ -170,7 +170,7 @@ def test_a_full_disk_that_leaves_a_part_of_a_message_is_found(
 
     def append(self: OutputFiles, appends: Iterable[Append]) -> None:
         for file, data, tail in appends:
-            self.dirty.add(file)
+            self.dirty[file] = None
             try:
                 self._write(file, data)
             except SinkFull:

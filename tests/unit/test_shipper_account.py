@@ -243,3 +243,17 @@ def test_missing_and_on_the_way_and_collected_are_all_that_was_sent(
         read = ends[min(reached, len(ends)) - 1] if reached else 0
         assert all(end <= read for _, end in missing)
         assert all(start >= read for start in late)
+
+
+def test_what_is_stored_in_a_stream_that_went_back_is_not_left_out() -> None:
+    """A group began behind message 5 of what the stream was: message 3 is another one now."""
+    account = Account({"new": 5})
+    account.begin(OLD, 0)
+    account.acknowledged(OLD, (0, 10), sequence=3, now_s=0.0)
+    left_out = account.is_settled
+
+    account.forget_begun()
+    account.acknowledged(OLD, (10, 20), sequence=4, now_s=0.0)
+
+    assert left_out
+    assert account.open_spans(OLD) == [(10, 20)]

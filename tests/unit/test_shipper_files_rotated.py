@@ -16,6 +16,7 @@ from components.log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joi
 from logpipeline_shipper import file_owners
 from logpipeline_shipper.file_owners import HELD_GROWING_S, HELD_S
 from logpipeline_shipper.files.chunk import Chunk
+from logpipeline_shipper.files.directory_scan import chain_files
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Unreadable, open_reader
@@ -505,3 +506,34 @@ def test_a_log_that_was_just_begun_is_read_once_when_packed_into_another_folder(
 
     apart = gzip.decompress(packed.read_bytes()) if owner == "itself" else b""
     assert apart + joined(read) == HEADER + b"1\n" + HEADER + b"2\n"
+
+
+@pytest.mark.parametrize("is_rising", [True, False], ids=["log4j2", "logrotate"])
+def test_the_times_of_numbered_files_show_which_is_the_oldest(
+    tmp_path: Path, *, is_rising: bool
+) -> None:
+    """log4j2 gives the youngest the next number, logrotate the number 1."""
+    for age, number in enumerate([1, 2, 10] if is_rising else [10, 2, 1]):
+        path = tmp_path / f"app.log.{number}"
+        path.write_text(f"{age}\n")
+        os.utime(path, (1_790_000_000 + age, 1_790_000_000 + age))
+    (tmp_path / "app.log").write_text("3\n")
+    names = {path.name for path in tmp_path.iterdir()}
+
+    [files] = chain_files(tmp_path, names, follow_link=False).values()
+
+    assert [file.path.read_text() for file in files] == ["0\n", "1\n", "2\n", "3\n"]
+
+
+def test_the_rest_of_a_copied_log_comes_before_what_the_emptied_one_holds(tmp_path: Path) -> None:
+    """A read meets the new lines before a look at the folder shows the copy."""
+    folder = Folder(tmp_path)
+    append(folder.live, b"one\n")
+    read = folder.drain()
+    append(folder.live, b"two\n")
+    copytruncate(folder.live, tmp_path / "app.log.1")
+    append(folder.live, b"three\n")
+
+    early = folder.read_on()
+
+    assert joined(read + early + folder.drain()) == b"one\ntwo\nthree\n"

@@ -345,7 +345,7 @@ class Rotation:
 
     def _set_aside(self, file: OutputFile, row: FileRow) -> None:
         del self._output.active[file.place]
-        self._output.full.discard(file)
+        self._output.full.pop(file, None)
         file.path, file.stage, file.rotated_ns = row.moving_to, Stage.ROTATED, row.rotated_ns
 
     def _due(self, now_s: float) -> list[OutputFile]:

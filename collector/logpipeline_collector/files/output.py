@@ -265,8 +265,9 @@ class OutputFiles:
     lock: threading.Lock = field(default_factory=threading.Lock)
     files: dict[int, OutputFile] = field(default_factory=dict)
     active: dict[str, OutputFile] = field(default_factory=dict)
-    dirty: set[OutputFile] = field(default_factory=set)
-    full: set[OutputFile] = field(default_factory=set)
+    # In the order in which they were written: a history is to repeat itself.
+    dirty: dict[OutputFile, None] = field(default_factory=dict)
+    full: dict[OutputFile, None] = field(default_factory=dict)
     disk_bytes: int = 0
     _next_number: int = 1
     _unchecked_bytes: int = RESERVE_CHECK_BYTES
@@ -276,7 +277,7 @@ class OutputFiles:
         its row says.
         """
         self.close()
-        self.files, self.active, self.dirty, self.full = {}, {}, set(), set()
+        self.files, self.active, self.dirty, self.full = {}, {}, {}, {}
         self._next_number = max(rows, default=0) + 1
         now_ns = time.time_ns()
         for number, row in sorted(rows.items(), key=lambda item: item[1].begun_ns):
@@ -324,7 +325,7 @@ class OutputFiles:
         for file, length, _ in done:
             file.written_ns = now_ns
             self.disk_bytes += file.length - length
-            self.dirty.add(file)
+            self.dirty[file] = None
             self._note_full(file)
 
     def lose(self, lost: FileLost) -> None:
@@ -334,10 +335,10 @@ class OutputFiles:
         self.descriptors.close((self, file.number))
         if self.active.get(file.place) is file:
             del self.active[file.place]
-        self.full.discard(file)
+        self.full.pop(file, None)
         self.disk_bytes -= file.disk_bytes
         file.stage = Stage.GONE
-        self.dirty.add(file)
+        self.dirty[file] = None
 
     def forget(self, file: OutputFile) -> None:
         """Forget *file*, which was removed."""
@@ -417,7 +418,7 @@ class OutputFiles:
 
     def _note_full(self, file: OutputFile) -> None:
         if file.length >= self.rotate_bytes and file.stage is Stage.ACTIVE:
-            self.full.add(file)
+            self.full[file] = None
 
 
 class Writer:

@@ -109,7 +109,7 @@ class PartitionFiles:
         """Return how the files are that were written since the last mark."""
         with self._output.lock:
             marks = {file: FileMark(file.length, file.tail) for file in self._output.dirty}
-            self._output.dirty = set()
+            self._output.dirty = {}
             self.dirty_bytes = 0
             return marks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 
 from logpipeline.consuming.options import StateForeign
@@ -24,6 +25,19 @@ log = logging.getLogger(__name__)
 
 # A command must end soon; other members take the partition over after a while, released or not.
 RELEASE_DEADLINE_S = 5.0
+
+
+def may_take(
+    found: Claim | None, *, incarnation: str, living: Collection[str], is_group: bool
+) -> bool:
+    """Return whether the process *incarnation* may take a partition of its share that was *found*
+    claimed so. A group leaves a partition to its owner while that is among the *living* members; a
+    reader alone has looked before that no other one is there.
+    """
+    if found is None or found.released or found.incarnation == incarnation:
+        return True
+    return not (is_group and found.owner in living)
+
 
 FORMAT = RecordFormat(lambda entry: Claim.decode(entry.value))
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from logpipeline.consuming.claims import Claims
+from logpipeline.consuming.claims import Claims, may_take
 from logpipeline.consuming.consumer import find
 from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
 from logpipeline.consuming.message import PROCESSED, Batch
@@ -298,12 +298,9 @@ class Reader:
 
     async def _claim(self, partition: int, living: list[str]) -> None:
         found = (await self._claims.read(partition)).record
-        is_other = (
-            found is not None and not found.released and found.incarnation != self._incarnation
-        )
-        if is_other and found is not None and found.owner in living and self.options.group:
-            return
-        await self._take(partition)
+        is_group = self.options.group
+        if may_take(found, incarnation=self._incarnation, living=living, is_group=is_group):
+            await self._take(partition)
 
     async def _take_all(self) -> None:
         for number in self._partitions:

@@ -114,6 +114,7 @@ class Chain(ReadCounters):
         )
         self._past.see(len(self._files))
         self._match_files(now_s)
+        self._unsure.note_listing()
         if self._skips_existing:
             self._skips_existing = False
             self._skip_existing()
@@ -285,7 +286,7 @@ class Chain(ReadCounters):
         for generation in list(self._generations):
             if generation.is_read or self._is_passed(generation, now_s):
                 continue
-            if not self._is_ending and self._unsure.has_to_wait(generation.id, now_s):
+            if not self._is_ending and self._unsure.has_to_wait(generation, now_s):
                 return None
             if generation.retry_at_s > now_s:
                 if self._may_pass(generation, now_s):
@@ -325,7 +326,8 @@ class Chain(ReadCounters):
     def _note_replaced(self, generation: Generation, now_s: float) -> None:
         """Note that the file of *generation* holds other bytes since it was listed."""
         if generation.file is not None:
-            self._replace(generation, generation.file, now_s, is_cut=True)
+            made = self._replace(generation, generation.file, now_s, is_cut=True)
+            self._unsure.note_emptied(made, now_s)
             self._note_newer(now_s)
         else:
             generation.close_handle()

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,13 @@ from logpipeline.codecs import Codec
 from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, look_at, open_reader
 from logpipeline_shipper.files.reader import leading_nuls
-from logpipeline_shipper.files.rotation_names import ASIDE, chains_of, restart_of, rotation_of
+from logpipeline_shipper.files.rotation_names import (
+    ASIDE,
+    chains_of,
+    is_numbered,
+    restart_of,
+    rotation_of,
+)
 from logpipeline_shipper.files.source_filter import Patterns, State
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
@@ -94,6 +101,25 @@ def _sort_in(view: View, entry: os.DirEntry[str]) -> None:
         view.odd[entry.name] = "not-a-regular-file"
 
 
+def _by_age(files: list[ChainFile]) -> list[ChainFile]:
+    """Return *files*, which are in the order of their names, in the order in which they were
+    written.
+    """
+    # logrotate and Python give the youngest file the number 1, and rename all others. log4j2 (with
+    # `fileIndex="max"`, its default) and others give it the next number. Names do not show which of
+    # both a rotator does; the times of the last writes do, which rotators leave alone. Not all
+    # packers do so.
+    numbered = [file for file in files if is_numbered(file.path.name)]
+    is_plain = len(numbered) > 1 and not any(file.compressed for file in numbered)
+    is_rising = is_plain and all(
+        file.mtime_ns > other.mtime_ns for file, other in pairwise(numbered)
+    )
+    if not is_rising:
+        return files
+    following = reversed(numbered)
+    return [next(following) if file in numbered else file for file in files]
+
+
 def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str, list[ChainFile]]:
     """Return the chains among the files *names* of *folder*, by the name of the live file.
 
@@ -108,7 +134,7 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
             if file is not None:
                 files[file.key] = file  # of two hard links the newer name counts
         if files:
-            chains[live] = list(files.values())
+            chains[live] = _by_age(list(files.values()))
         if files and f"{live}{ASIDE}" in names:
             aside = _observe(folder / f"{live}{ASIDE}", None, follow_link, is_live=False)
             if aside is not None and aside.key not in files:

@@ -88,15 +88,36 @@ class OpenFiles:
             return  # reading meets the error again, and reports it
 
 
+# Two listings come within so long.
+LISTING_WAIT_S = 4.0
+
+
 class UnsureFiles:
     """Files of the last listing that could not be decided on. Newer files wait for them, for
     *patience_s* at most, so that lines keep their order.
+
+    A generation that a read, and not a listing, found in a file that was emptied waits as well, for
+    the next listing: a rotator copies a file before it empties it, and the rest of the former bytes
+    is in that copy, which comes first, and which only a listing shows.
     """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._newer: frozenset[str] = frozenset()
         self._since_s: float | None = None
+        self._emptied: Generation | None = None
+        self._emptied_s = 0.0
+
+    def note_emptied(self, made: Generation, now_s: float) -> None:
+        """Note that a read found *made* in a file that was emptied."""
+        self._emptied, self._emptied_s = made, now_s
+
+    def note_listing(self) -> None:
+        """Note that the files were listed once more."""
+        made = self._emptied
+        # A listing that was made before the file was emptied does not show the copy either.
+        if made is None or made.file is None or made.file.mtime_ns >= (made.began_ns or 0):
+            self._emptied = None
 
     def note(self, found: Sequence[tuple[Finding, str]], now_s: float) -> None:
         """Take the findings of a listing, oldest first, each with the generation in its file."""
@@ -108,9 +129,11 @@ class UnsureFiles:
         if self._since_s is None:
             self._since_s = now_s
 
-    def has_to_wait(self, id: str, now_s: float) -> bool:
-        """Return whether the generation *id* must not be read yet."""
-        return id in self._newer and self.is_unsure(now_s)
+    def has_to_wait(self, generation: Generation, now_s: float) -> bool:
+        """Return whether *generation* must not be read yet."""
+        if generation is self._emptied and now_s - self._emptied_s < LISTING_WAIT_S:
+            return True
+        return generation.id in self._newer and self.is_unsure(now_s)
 
     def is_unsure(self, now_s: float) -> bool:
         """Return whether there is such a file; a generation without a file may lie in it."""

@@ -22,6 +22,7 @@ _DATED_INSIDE = re.compile(
 )
 _ADDRESS = re.compile(r"(?:.*\.)?\d+", re.DOTALL)  # 10.0.0.1 is not a rotated 10.0.0
 _CRI = re.compile(r"\d+\.log")
+_NUMBER = 1  # sorts behind dates, before the live file
 # Packed with a codec that is not supported, and files that are still being written.
 _UNREAD = (".lz4", ".Z", ".zip")
 _TEMPORARY = (".tmp", ".swp", ".part")
@@ -56,7 +57,7 @@ def rotation_of(name: str) -> Rotation | None:
         return Rotation(live, (0, 0, _digits(match["date"])), codec)
     match = _NUMBERED.fullmatch(stem)
     if match and not _ADDRESS.fullmatch(match["live"]):
-        return Rotation(match["live"], (1, -int(match["number"]), ""), codec)
+        return Rotation(match["live"], (_NUMBER, -int(match["number"]), ""), codec)
     if codec is not None:
         return Rotation(stem, (2, 0, ""), codec)
     return Rotation(name, (3, 0, ""), None)
@@ -77,6 +78,12 @@ def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, Codec | None]]]
         live: [(name, codec_of(name)) for _, _, name in sorted(members)]
         for live, members in chains.items()
     }
+
+
+def is_numbered(name: str) -> bool:
+    """Return whether the place of the file *name* in its chain is known by a number alone."""
+    rotation = rotation_of(name)
+    return rotation is not None and rotation.age[0] == _NUMBER
 
 
 def restart_of(live: str) -> str | None:

@@ -35,9 +35,9 @@ EVERYTHING = (CONFTEST, "pyproject.toml", "requirements/dev.txt")
 # Names of files stand in texts alone, in paths and in sentences.
 BETWEEN_NAMES = re.compile(r"[\s/'\"`,:()]+")
 # Tiers that a change runs whole; of the others it runs the smoke.
-QUICK = ("unit", "live")
+QUICK = ("unit", "protocol", "live")
 # Tiers whose tests have servers and folders of their own.
-SIDE_BY_SIDE = ("unit", "live", "faults", "operator")
+SIDE_BY_SIDE = ("unit", "protocol", "live", "faults", "operator")
 
 
 @dataclass(slots=True)

@@ -35,9 +35,11 @@ def check() -> list[Step]:
     """What is run before each commit: style, types and all tests without process and network."""
     shows = "format, style, types, who may import whom, and what is generated"
     unit = "without process and network"
+    searched = "all states of the protocol, within small bounds"
     return [
         Step(name="lint", shows=shows, command=("make", "lint"), load=1.0),
         pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.0),
+        pytest_step("protocol", searched, "tests/protocol", "-n", "2", load=1.0),
     ]
 
 
@@ -49,6 +51,7 @@ def test() -> list[Step]:
         *check(),
         _live("live", QUICK),
         _faults("faults-smoke", SMOKE),
+        _simulation("simulation-smoke", SMOKE),
         _spark("spark-smoke", SMOKE),
         _operator("operator-smoke", SMOKE),
         *([_nodes("nodes-smoke", SMOKE)] if is_cluster_at_hand() else []),
@@ -67,6 +70,7 @@ def test_all() -> list[Step]:
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         _spark("spark", REST),
         _faults("faults", REST),
+        _simulation("simulation", REST),
     ]
     return [
         *longest,
@@ -165,6 +169,11 @@ def _faults(name: str, marks: tuple[str, ...]) -> Step:
     shows = "kills, cuts and full disks"
     words = ("tests/faults", "-n", FAULT_WORKERS, *marks)
     return pytest_step(name, shows, *words, load=0.8, after=("jars",))
+
+
+def _simulation(name: str, marks: tuple[str, ...]) -> Step:
+    shows = "whole pipelines in simulated worlds"
+    return pytest_step(name, shows, "tests/simulation", "-n", "0", *marks, load=1.0)
 
 
 def _spark(name: str, marks: tuple[str, ...]) -> Step:

@@ -1,0 +1,266 @@
+"""The model of JetStream that worlds are simulated with answers as a real nats-server does: both
+are asked the same questions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+import logpipeline.nats.connection
+from components.shipping import jetstream
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.bucket import Bucket, Conflict, bucket_stream_config
+from logpipeline.nats.connection import Connection, NatsOptions, NoResponders
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.pull import PullReader, ReaderClosed
+from logpipeline.nats.scan import DirectReader, Range, Scan
+from simulated.loop import VirtualLoop
+from simulated.network import Network
+from simulated.server import Server
+
+Answers = list[Any]
+Script = Callable[[JetStream], Awaitable[Answers]]
+STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file", "allow_direct": True}
+CONSUMER = {"ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
+# Differ from run to run, and are nothing that anyone compares.
+VOLATILE = (
+    "type",
+    "created",
+    "ts",
+    "first_ts",
+    "last_ts",
+    "time",
+    "bytes",
+    "config",
+    "data",
+    "hdrs",
+)
+
+
+async def made(js: JetStream, **changes: Any) -> None:
+    await js.call("STREAM.CREATE.S", {**STREAM, **changes})
+
+
+async def tried(work: Awaitable[Any]) -> Any:
+    """Return what *work* comes to, or the error that it ends with."""
+    try:
+        return await work
+    except ApiError as error:
+        return [error.code, error.err_code]
+    except (NoResponders, Conflict, ReaderClosed) as error:
+        return type(error).__name__
+
+
+async def state(js: JetStream) -> dict[str, Any]:
+    info = await js.stream_info("S")
+    assert info is not None
+    names = ("messages", "first_seq", "last_seq")
+    return {name: info["state"][name] for name in names}
+
+
+def of(message: Any) -> Any:
+    """Return what two servers should say alike of a stored message."""
+    return message and [message.subject, message.sequence, message.data.decode()]
+
+
+async def acknowledgements(js: JetStream) -> Answers:
+    """What is stored, what is known already, and what nobody takes."""
+    await made(js, duplicate_window=120_000_000_000)
+    named = {"Nats-Msg-Id": "one"}
+    return [
+        await state(js),
+        await js.publish("s.a", b"1"),
+        await js.publish("s.b", b"2", named),
+        await js.publish("s.b", b"other", named),
+        await state(js),
+        await tried(js.publish("t.a", b"nobody")),
+        await tried(js.stream_info("T")),
+        await tried(js.call("STREAM.PURGE.T")),
+    ]
+
+
+async def limits(js: JetStream) -> Answers:
+    """A full stream that refuses, and one that drops its oldest."""
+    await made(js, discard="new", max_msgs=2)
+    said = [await tried(js.publish("s.a", b"%d" % number)) for number in range(4)]
+    await js.call("STREAM.DELETE.S")
+    await made(js, discard="old", max_msgs=2)
+    said += [await tried(js.publish("s.a", b"%d" % number)) for number in range(4)]
+    return [*said, await state(js)]
+
+
+async def direct_gets(js: JetStream) -> Answers:
+    """By sequence, by subject, the last one, several at once."""
+    await made(js)
+    for number in range(1, 8):
+        await js.publish(f"s.{'ab'[number % 2]}", b"%d" % number, {"Number": str(number)})
+    await js.message_delete("S", 3)
+    reader = DirectReader(js, "S", "s.b")
+    await reader.open()
+    several = [await reader.take(2), await reader.take(8), await reader.take(7)]
+    await reader.close()
+    return [
+        of(await js.message("S", 2)),
+        of(await js.message("S", 3)),
+        of(await js.message("S", 99)),
+        of(await js.last_message("S", "s.a")),
+        of(await js.last_message("S", "s.c")),
+        of(await js.newest_message("S", "s.*")),
+        of(await js.next_message("S", "s.b", sequence=2)),
+        of(await js.next_message("S", "s.c")),
+        of(await js.next_from_leader("S", 3)),
+        of(await js.next_from_leader("S", 8)),
+        await tried(js.message("T", 1)),
+        [[of(message) for message in found] for found in several],
+        await js.message_delete("S", 3),
+        await state(js),
+    ]
+
+
+async def purges(js: JetStream) -> Answers:
+    """Up to a sequence, of a subject, of all."""
+    await made(js)
+    for number in range(1, 9):
+        await js.publish(f"s.{'ab'[number % 2]}", b"%d" % number)
+    said = []
+    for body in ({"seq": 3}, {"filter": "s.a"}, {"filter": "s.b", "seq": 6}, None):
+        said += [await js.call("STREAM.PURGE.S", body), await state(js)]
+    await js.publish("s.a", b"after")
+    return [*said, await state(js)]
+
+
+async def values(js: JetStream) -> Answers:
+    """A bucket: one value a key, compare and swap, erase."""
+    config = bucket_stream_config("B", replicas=1, storage="file", max_bytes=1 << 20)
+    await js.call("STREAM.CREATE.KV_B", config)
+    bucket = Bucket(js, "B")
+    said: Answers = [await bucket.get("k"), await bucket.swap("k", b"1", revision=0)]
+    said += [await tried(bucket.swap("k", b"2", revision=0)), await bucket.put("other", b"x")]
+    said += [await bucket.swap("k", b"2", revision=1, headers={"More": "here"})]
+    entry = await bucket.get("k")
+    assert entry is not None
+    said += [entry.value.decode(), entry.revision, entry.header("More")]
+    await bucket.erase("k")
+    said += [await bucket.get("k"), await tried(bucket.swap("k", b"3", revision=3))]
+    said += [await tried(bucket.swap("k", b"3", revision=0))]
+    return [*said, await tried(js.message_delete("KV_B", 2))]
+
+
+async def consumers(js: JetStream) -> Answers:
+    """What two pulls bring, and how they end."""
+    await made(js)
+    for number in range(1, 6):
+        await js.publish(f"s.{'ab'[number % 2]}", b"%d" % number, {"Number": str(number)})
+    begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": 2}
+    made_one = await js.consumer_create("S", {**CONSUMER, **begin, "name": "c"}, action="create")
+    again = await tried(js.consumer_create("S", {**CONSUMER, "name": "c"}, action="create"))
+    reader = PullReader(js, "S", "c", pull_bytes=1 << 20)
+    await reader.open()
+    came: list[Any] = []
+    while len(came) < 4:
+        came += await reader.take(timeout_s=1.0)
+    await js.publish("s.a", b"late")
+    while len(came) < 5:
+        came += await reader.take(timeout_s=1.0)
+    numbers = [[each.sequence, each.delivery, each.pending] for each in came]
+    subjects = [each.message.subject.decode() for each in came]
+    data = [each.message.data.decode() for each in came]
+    info = await js.call("CONSUMER.INFO.S.c")
+    names = await js.call("CONSUMER.NAMES.S")
+    gone = [await js.consumer_delete("S", "c"), await js.consumer_delete("S", "c")]
+    ended = await tried(_until_closed(reader))
+    await reader.close()
+    return [
+        made_one["num_pending"], again, numbers, subjects, data, info["num_pending"],
+        info["delivered"]["consumer_seq"], names["consumers"], gone, ended,
+    ]  # fmt: skip
+
+
+async def filtered(js: JetStream) -> Answers:
+    """A scan of one subject, and one of headers alone."""
+    await made(js)
+    for number in range(1, 9):
+        await js.publish(f"s.{'ab'[number % 2]}", b"%d" % number, {"Number": str(number)})
+    await js.message_delete("S", 4)
+    said: Answers = []
+    for scan in (
+        Scan(js, "S", Range(last=8), subject="s.b"),
+        Scan(js, "S", Range(first=3, last=6)),
+        Scan(js, "S", Range(first=7, last=8), headers_only=True),
+        Scan(js, "S", Range(first=20, last=30)),
+    ):
+        async for batch in scan.batches():
+            said += [
+                [
+                    each.sequence,
+                    each.message.data.decode(),
+                    b"Nats-Msg-Size" in each.message.headers,
+                ]
+                for each in batch
+            ]
+        said.append("end")
+    return said
+
+
+async def _until_closed(reader: PullReader) -> None:
+    while True:
+        await reader.take(timeout_s=1.0)
+
+
+SCRIPTS = (acknowledgements, limits, direct_gets, purges, values, consumers, filtered)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+async def test_both_answer_alike(
+    nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, script: Script
+) -> None:
+    """Acknowledgements, errors by their codes, order, ends."""
+    async with jetstream(nats_server) as js:
+        real = _plain(await script(js))
+
+    assert _plain(await asyncio.to_thread(_of_model, script, monkeypatch)) == real
+
+
+def _of_model(script: Script, monkeypatch: pytest.MonkeyPatch) -> Answers:
+    random = Random(1)
+    loop = VirtualLoop(random)
+    server = Server(loop, lambda what: None)
+    network = Network(loop, server, random)
+    # The network's own installation is for a process that simulates and nothing else.
+    monkeypatch.setattr(logpipeline.nats.connection, "Session", network.session)
+
+    async def play() -> Answers:
+        connection = Connection(NatsOptions(name="test"))
+        await connection.start(patience_s=10)
+        try:
+            return await script(JetStream(connection))
+        finally:
+            await connection.close()
+
+    try:
+        return loop.run_until_complete(play())
+    finally:
+        loop.close()
+
+
+def _plain(answers: Answers) -> Any:
+    """Return *answers* without what may differ."""
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: without(v) for k, v in value.items() if k not in VOLATILE}
+        if isinstance(value, list | tuple):
+            return [without(each) for each in value]
+        return value
+
+    return without(json.loads(json.dumps(answers, default=_fields)))
+
+
+def _fields(value: Any) -> Any:
+    return {name: getattr(value, name) for name in value.__slots__}

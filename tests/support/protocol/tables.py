@@ -1,0 +1,292 @@
+"""Writers of one table, as a model to be searched: they open it, write files, commit batches,
+freeze, wake, sleep for too long and die; the stream grows and is made anew; a clean-up removes
+leftovers. `TableWriter`, `States`, `Cover` and the commit of `DeltaLog` themselves run. A writer
+that does not take its next step is frozen; one that never takes it is dead, and its successor
+repeats its batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from logpipeline_spark.formats import delta
+from logpipeline_spark.formats.delta import APPLICATION, LOG, DeltaLog
+from logpipeline_spark.formats.log import AREAS
+from logpipeline_spark.table.files import LINES, FileEntry, FileName, Range
+from logpipeline_spark.table.state import STATE, Kept, States
+from logpipeline_spark.table.storage import Storage, Stored
+from logpipeline_spark.table.writer import TableWriter
+from protocol.replay import Do, Ended, Request, next_effect
+
+STREAM, FOLDER = "LOGS_0", f"{LINES}/dt=2026-11-25/hour=10"
+# How a writer may end without a defect: another one is at work, or it was asleep for too long.
+REFUSED = ("Overtaken", "Held", "Late")
+LONG_AGO = timedelta(hours=2)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All of it at one moment: the stream's incarnation and last sequence, the table's objects, its
+    files of lines, the writers' results (None: not started), and those that slept for too long.
+    """
+
+    life: int = 1
+    last: int = 0
+    objects: tuple[tuple[str, bytes], ...] = ()
+    files: frozenset[str] = frozenset()
+    writers: tuple[tuple[Any, ...] | None, ...] = ()
+    slept: frozenset[int] = frozenset()
+    owner: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How far to look: writers, one after another or side by side, batches of each, messages in
+    each incarnation of the stream, and incarnations.
+    """
+
+    writers: int = 2
+    batches: int = 1
+    messages: int = 1
+    lives: int = 1
+    sleeps: int = 0
+
+
+class _Storage:
+    """The table's storage, whose calls are effects."""
+
+    url = "table"
+
+    def __init__(self, do: Do) -> None:
+        self.do = do
+
+    def check(self) -> None:
+        """It lets one of two writers win."""
+
+    def read(self, path: str) -> bytes | None:
+        found: bytes | None = self.do("read", path)
+        return found
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return bool(self.do("put", path, data))
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        for path in self.do("list", folder):
+            yield Stored(path, 1, datetime(2026, 11, 25, tzinfo=UTC))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        raise AssertionError("a writer removes nothing")
+
+
+class _Log(DeltaLog):
+    """Delta's log, which is read as delta-rs does, and committed to by the product."""
+
+    def __init__(self, storage: Storage, area: str, do: Do) -> None:
+        super().__init__(storage, area, ("dt", "hour"))
+        self._do = do
+
+    def begin(self, schema: pa.Schema, properties: Any) -> None:
+        """It is there."""
+
+    def transaction(self) -> int | None:
+        versions = self._do("log", self._area)
+        self._version = len(versions) - 1
+        return _transaction(versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The model, within *bounds*."""
+
+    bounds: Bounds
+    asked: dict[tuple[int, tuple[Any, ...]], Request | Ended] = field(default_factory=dict)
+    checked: dict[Any, str] = field(default_factory=dict)
+
+    def first(self) -> World:
+        """Return the world with an empty table, and an empty stream."""
+        return World(writers=(None,) * self.bounds.writers)
+
+    # -- promises
+
+    def wrong(self, world: World) -> str:
+        """Return which promise does not hold."""
+        what = (world.objects, world.files)
+        if what not in self.checked:
+            self.checked[what] = _wrong(world)
+        return self.checked[what]
+
+    # -- steps
+
+    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        """Yield each step that may come next."""
+        if world.last < self.bounds.messages:
+            yield "a message is stored", replace(world, last=world.last + 1)
+        if world.life < self.bounds.lives and world.last:
+            yield "the stream is made anew", replace(world, life=world.life + 1, last=0)
+        named = {path for path, _, _ in _added(world)}
+        for path, number in world.owner:
+            if number in world.slept and path in world.files - named:
+                without = replace(world, files=world.files - {path})
+                yield f"a clean-up removes the file of writer {number}", without
+        for number, results in enumerate(world.writers):
+            if results is None:
+                yield f"writer {number} starts", _with(world, number, ())
+                continue
+            request = self._next(number, results)
+            if isinstance(request, Ended):
+                if request.error and not request.error.startswith(REFUSED):
+                    raise AssertionError(f"writer {number} ends: {request.error}")
+                continue
+            for text, after, result in self._effects(world, number, request):
+                yield f"writer {number} {text}", _with(after, number, (*results, result))
+
+    def _next(self, number: int, results: tuple[Any, ...]) -> Request | Ended:
+        known = self.asked.get((number, results))
+        if known is None:
+            known = next_effect(lambda do: _write(do, number, self.bounds), results)
+            self.asked[number, results] = known
+        return known
+
+    def _effects(
+        self, world: World, number: int, request: Request
+    ) -> Iterator[tuple[str, World, Any]]:
+        objects = dict(world.objects)
+        match request:
+            case ("read", (path,)):
+                yield f"reads {_short(path)}", world, objects.get(path)
+            case ("list", (folder,)):
+                found = tuple(path for path in objects if path.startswith(folder))
+                yield f"lists {folder}", world, found
+            case ("log", (area,)):
+                yield f"reads the log of {area}", world, _versions(world, area)
+            case ("put", (path, data)):
+                if path in objects:
+                    yield f"comes too late for {_short(path)}", world, False
+                else:
+                    put = tuple(sorted((objects | {path: data}).items()))
+                    yield f"writes {_short(path)}", replace(world, objects=put), True
+            case ("wait", ()):
+                yield "waits for the former writer", world, None
+            case ("stream", ()):
+                yield "looks at the stream", world, (world.life, world.last)
+            case ("file", (path,)):
+                owner = (*world.owner, (path, number))
+                files = world.files | {path}
+                yield f"writes {_short(path)}", replace(world, files=files, owner=owner), None
+            case ("sleep", ()):
+                yield "goes on", world, False
+                if len(world.slept) < self.bounds.sleeps:
+                    slept = replace(world, slept=world.slept | {number})
+                    yield "sleeps for hours", slept, True
+
+
+def _write(do: Do, number: int, bounds: Bounds) -> None:
+    """Do as the table's job does for one stream, with what it is made of."""
+    storage = cast(Storage, _Storage(do))
+    # Times of commits would make each of them another state.
+    with patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)):
+        table = TableWriter.open(
+            storage,
+            {area: _Log(storage, area, do) for area in AREAS},
+            pipeline="default/demo",
+            subjects="logs",
+            # As a job that is started again: it does not wait for the former process.
+            holder="job",
+            schema=pa.schema([]),
+            wait=lambda seconds: do("wait"),
+        )
+        for batch in range(bounds.batches):
+            life, last = do("stream")
+            incarnation = f"{life}r0"
+            end = table.state.cover.end_of(STREAM)
+            first = end.last + 1 if end is not None and end.incarnation == incarnation else 1
+            if first > last:
+                return
+            name = FileName(STREAM, incarnation, first, last, writer=table.writer)
+            path = f"{FOLDER}/{name}"
+            do("file", path)
+            begun = datetime.now(UTC)
+            if do("sleep"):
+                begun -= LONG_AGO
+            table.commit_batch(
+                f"{table.writer}-{batch}",
+                {STREAM: Range(incarnation, first, last)},
+                [FileEntry(path, last - first + 1, 1, 1, 1)],
+                {STREAM: Kept(None, {}, dict)},
+                begun=begun,
+            )
+
+
+def _wrong(world: World) -> str:
+    seen: dict[str, int] = {}
+    lives: list[str] = []
+    for path, first, last in _added(world):
+        if path not in world.files:
+            return f"the log names {_short(path)}, which was removed"
+        life = FileName.parse(path.rpartition("/")[2]).incarnation
+        if life in lives[:-1]:
+            return f"incarnation {life} comes behind a later one"
+        lives = lives if life in lives else [*lives, life]
+        before = seen.get(life, 0)
+        if first <= before:
+            return f"message {first} of {life} is twice in the table"
+        if first > before + 1:
+            return f"message {before + 1} of {life} was passed over"
+        seen[life] = last
+    transactions = {area: _transaction(_versions(world, area)) or 0 for area in AREAS}
+    if any(number > transactions[LINES] for number in transactions.values()):
+        return "counts are ahead of lines"
+    numbers = _numbers(_versions(world, LINES))
+    if numbers != sorted(set(numbers)):
+        return "a writer committed behind its successor"
+    objects = dict(world.objects)
+    storage = cast(Storage, SimpleNamespace(url="table", read=objects.get))
+    state, _ = States(storage).load(transactions[LINES])
+    covered = {each.incarnation: each.last for each in state.cover.read.get(STREAM, ())}
+    if covered != seen:
+        return f"the state says {covered}, and the files hold {seen}"
+    return ""
+
+
+def _added(world: World) -> Iterator[tuple[str, int, int]]:
+    """Yield the files of lines in the log with the sequences that they hold, in order."""
+    for body in _versions(world, LINES):
+        for line in body.splitlines():
+            if added := json.loads(line).get("add"):
+                path = f"{LINES}/{added['path']}"
+                name = FileName.parse(path.rpartition("/")[2])
+                yield path, name.first, name.last
+
+
+def _versions(world: World, area: str) -> tuple[bytes, ...]:
+    folder = f"{area}/{LOG}/"
+    return tuple(body for path, body in world.objects if path.startswith(folder))
+
+
+def _transaction(versions: Iterable[bytes]) -> int | None:
+    numbers = _numbers(versions)
+    return numbers[-1] if numbers else None
+
+
+def _numbers(versions: Iterable[bytes]) -> list[int]:
+    actions = [json.loads(line) for body in versions for line in body.splitlines()]
+    found = [action["txn"] for action in actions if "txn" in action]
+    return [int(each["version"]) for each in found if each["appId"] == APPLICATION]
+
+
+def _short(path: str) -> str:
+    return path.rpartition("/")[2] if not path.startswith(STATE) else f"state {path[-12:-6]}"
+
+
+def _with(world: World, number: int, results: tuple[Any, ...] | None) -> World:
+    writers = list(world.writers)
+    writers[number] = results
+    return replace(world, writers=tuple(writers))
