@@ -18,7 +18,6 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.observe import http
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_shipper import checkpoint
-from logpipeline_shipper.account import ROLLED_BACK
 from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.config import ShipperConfig
 from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy, boot_id

@@ -120,6 +120,7 @@ def partition_is_taken_at_once() -> None:
 def lost_messages_are_not_sent_again() -> None:
     """A shipper believes each acknowledgement for ever."""
     SourceManager.doubt_subjects = lambda self, subjects, cause: 0  # type: ignore[method-assign]
+    SourceManager.doubt_stream = lambda self, subjects: None  # type: ignore[method-assign]
     Source.doubt = lambda self, cause: False  # type: ignore[method-assign]
     Account.doubt = lambda self, cause: False  # type: ignore[method-assign]
     Source.fill = lambda self, hole: None  # type: ignore[attr-defined]
