@@ -38,6 +38,21 @@ def test_a_long_line_may_be_written_slowly(tmp_path: Path) -> None:
     assert folder.chain.long_lines == 0
 
 
+def test_a_line_longer_than_a_batch_is_one_line_in_a_file_that_ended_too(tmp_path: Path) -> None:
+    """It was rotated before it was read: the end of what is read at once is no end of a line."""
+    folder = Folder(tmp_path, batch_bytes=100, line_bytes=1000)
+    folder.live.write_bytes(b"x" * 550 + b"\ny\n")
+    folder.live.rename(f"{folder.live}.1")
+    folder.live.write_bytes(b"z\n")
+    folder.look()
+    folder.now_s += folder.limits.unfinished_s
+    chunks = folder.drain()
+
+    assert joined(chunks) == b"x" * 550 + b"\ny\nz\n"
+    assert sum(chunk.lines for chunk in chunks) == 3
+    assert not any(chunk.starts_inside_line or chunk.ends_inside_line for chunk in chunks)
+
+
 def test_a_place_inside_a_line_survives_a_restart(tmp_path: Path) -> None:
     """The next piece still says that it begins inside a line."""
     folder = Folder(tmp_path, batch_bytes=100, line_bytes=100)

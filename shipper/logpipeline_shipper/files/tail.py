@@ -223,14 +223,14 @@ class Tail:
                 return b"", end, Cut(0)
             window = longest
         data = handle.read(start, window)
+        is_short = not cut(data, self._format, line_bytes_max=longest, closed=False).length
+        if is_short and len(data) == window < longest:
+            # The line goes on behind the window, also in a file that ended.
+            data = handle.read(start, longest)
         if handle.reader.broken:
             # The bytes before the damage end anywhere: their end must not pass for that of a line.
             patience = replace(patience, is_final=False)
-        found = self._cut(data, patience)
-        if not found.length and len(data) == window < longest:
-            data = handle.read(start, longest)
-            found = self._cut(data, patience)
-        return data, start + len(data), found
+        return data, start + len(data), self._cut(data, patience)
 
     def _cut(self, data: bytes, patience: Patience) -> Cut:
         longest = self._limits.line_bytes
