@@ -113,6 +113,8 @@ def problems(status: Status) -> Iterator[str]:
     """Yield one sentence for each problem of the pipeline."""
     if trouble := status.get("serverTrouble"):
         yield trouble
+    if held := status.get("heldBack"):
+        yield f"the resource was not applied: {held}"
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"

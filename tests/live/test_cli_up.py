@@ -86,6 +86,43 @@ async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> No
         assert up.pids() == before
 
 
+async def test_a_change_with_a_held_back_field_changes_nothing_while_it_runs(
+    tmp_path: Path,
+) -> None:
+    """A lower maxAge is held back, and with it the stream's other limits and the new files."""
+    stream = {"name": "LOGS", "maxAge": "24h", "maxMsgs": 1_000_000}
+    async with PipelineUp(tmp_path, stream=stream) as up:
+        before = up.layout.pipeline.read_text()
+        up.write(stream={**stream, "maxAge": "2h", "maxMsgs": 1})
+        await eventually(lambda: "was not applied" in up.log(), what="the refusal")
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+        up.append(numbered(50, 100))
+        await up.arrived(numbered(0, 100))
+
+        assert up.layout.pipeline.read_text() == before
+        assert "max_age" in up.log()
+
+
+async def test_up_starts_with_what_is_there_and_shows_the_held_change(tmp_path: Path) -> None:
+    """A change that would delete messages waits for a person; the lines do not."""
+    stream = {"name": "LOGS", "maxAge": "24h"}
+    async with PipelineUp(tmp_path, stream=stream) as up:
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+    up.write(stream={"name": "LOGS", "maxAge": "2h", "maxMsgs": 1})
+
+    async with up:
+        up.append(numbered(50, 100))
+        await up.arrived(numbered(0, 100))
+        status = await up.run("status")
+        check = await up.run("status", "--check")
+
+    assert "--allow-data-loss" in up.log()
+    assert "max_age" in status.stdout
+    assert (check.returncode, "was not applied" in check.stdout) == (1, True)
+
+
 async def test_a_second_up_on_the_same_data_says_what_to_do(tmp_path: Path) -> None:
     """Two supervisors never work in one folder."""
     async with PipelineUp(tmp_path) as up:

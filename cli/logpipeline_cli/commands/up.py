@@ -52,6 +52,12 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
         allow_data_loss=args.allow_data_loss,
         on_line=lambda name, line: print(f"{name}: {logs.printable(line)}", file=sys.stderr),
     ) as supervisor:
+        if supervisor.held:
+            log.error(
+                "the resource was not applied, and the pipeline runs with the streams as they are; "
+                "to apply it, change the file, or start again with --allow-data-loss",
+                extra={"why": supervisor.held},
+            )
         log.info(
             "running; Ctrl-C drains and stops",
             extra={"data": str(layout.data), "files": str(layout.data / "collectors")},

@@ -90,7 +90,7 @@ class Component:
 @dataclass(slots=True)
 class RunRecord:
     """The record of a running `up` for other commands; *trouble* says why its server does not
-    work.
+    work, and *held* what of its resource is not applied, and why.
     """
 
     name: str
@@ -99,6 +99,7 @@ class RunRecord:
     nats: str
     login: str = ""
     trouble: str = ""
+    held: str = ""
     components: list[Component] = field(default_factory=list)
 
     def write(self, layout: Layout) -> None:

@@ -181,6 +181,8 @@ class Supervisor:
     on_line: Callable[[str, str], None] = lambda name, line: None
     server: EmbeddedServer | None = None
     keeper: Keeper | None = None
+    # What is held back of the resource with which `up` was started.
+    held: str = ""
     # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
@@ -225,6 +227,7 @@ class Supervisor:
         others.
         """
         old, self.pipeline = self.pipeline, pipeline
+        self.held = ""
         await self.update_users()
         if _shipper_settings(old) != _shipper_settings(pipeline):
             await self._restart_shippers()
@@ -283,6 +286,7 @@ class Supervisor:
             login=str(self.layout.login(OPERATOR)) if self.server is not None else "",
             components=parts,
             trouble=self.keeper.trouble if self.keeper is not None else "",
+            held=self.held,
         )
         try:
             record.write(self.layout)
