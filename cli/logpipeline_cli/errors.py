@@ -27,8 +27,10 @@ def explain(error: Exception) -> str | None:
     # Imported only now: these modules cost more than all the rest of a command's start.
     from logpipeline.consuming.options import BadOption, ConsumeError
     from logpipeline.embedded import ServerFailed
+    from logpipeline.layout import NoPipeline
     from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
     from logpipeline.nats.jetstream import ApiError
+    from logpipeline.plan.observe import JetStreamOff
     from logpipeline.quantity import QuantityError
     from logpipeline.records import BadRecord
     from logpipeline.spec import SpecError
@@ -45,6 +47,8 @@ def explain(error: Exception) -> str | None:
         | ConsumeError
         | BadOption
         | ConnectFailed
+        | JetStreamOff
+        | NoPipeline
         | ApiError
         | SpecError
         | QuantityError

@@ -32,6 +32,7 @@ _HELP = {
 STALL_S = 60.0
 # Sources in one answer, those with the largest backlog first: 300 bytes each.
 SOURCES_SHOWN_MAX = 1000
+UNREADABLE_SHOWN_MAX = 100
 
 
 class ShipperMetrics:
@@ -76,6 +77,11 @@ class ShipperMetrics:
             "on_the_way_bytes",
             "Bytes sent, and not confirmed by every group of collectors.",
             manager.on_the_way_bytes,
+        )
+        made.watch(
+            "unreadable_files",
+            "Files and folders that cannot be read now.",
+            lambda: len(manager.failing()),
         )
         made.watch("open_files", "Log files that are open now.", lambda: len(manager.descriptors))
         made.watch(
@@ -273,6 +279,7 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
                 "to_be_named_bytes": source.account.to_be_named,
             }
         )
+    unreadable = manager.failing()
     answer = {
         "component": "shipper",
         "name": name,
@@ -284,6 +291,11 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
         "backlog_bytes": manager.backlog_bytes(),
         "missing_bytes": manager.counts["missing_bytes"],
         "unseen_generations": manager.counts["unseen_generations"],
+        "unreadable_total": len(unreadable),
+        "unreadable": [
+            {"path": str(path), "reason": reason}
+            for path, reason in sorted(unreadable.items())[:UNREADABLE_SHOWN_MAX]
+        ],
         "unconfirmed_s": manager.unconfirmed_s(),
         "on_the_way_bytes": manager.on_the_way_bytes(),
         "to_be_named_bytes": manager.to_be_named_bytes(),

@@ -247,3 +247,26 @@ def _is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+async def test_a_file_that_was_never_read_to_its_end_is_a_problem(tmp_path: Path) -> None:
+    """Lines that were added while nothing ran, to a file that was then deleted, are not known;
+    the file is: in the status, its column, and the exit code.
+    """
+    async with PipelineUp(tmp_path) as up:
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+    up.append(numbered(50, 60))
+    (up.logs / "app.log").unlink()
+
+    async with up:
+
+        async def is_named() -> bool:
+            check = await up.run("status", "--check")
+            return check.returncode == 1 and "before they were read" in check.stdout
+
+        await eventually(is_named, within_s=30, what="the unread file is named")
+        status = await up.run("status")
+
+    assert "fine" not in status.stdout
+    assert "before they were read" in status.stdout

@@ -141,9 +141,7 @@ HARMLESS: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "pair", [*combinations(HELD, 2), *product(HELD, HARMLESS)], ids=lambda pair: "+".join(pair)
-)
+@pytest.mark.parametrize("pair", [*combinations(HELD, 2), *product(HELD, HARMLESS)], ids="+".join)
 async def test_a_change_is_applied_as_a_whole_or_not_at_all(
     js: JetStream, pair: tuple[str, str]
 ) -> None:

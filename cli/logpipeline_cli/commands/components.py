@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 
 from logpipeline.authority import inbox_prefix, user_of_host
 from logpipeline.credentials import nats_options
+from logpipeline.layout import Layout, default_data
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.observe import logs
 from logpipeline.process import keep_freed_memory
 from logpipeline.spec import LogPipeline, load
 from logpipeline_cli import fshipper
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.local.parts import die_with_parent
 
 if TYPE_CHECKING:

@@ -44,11 +44,7 @@ IDLE_S = 0.5
 
 
 def render(batch: Batch, output: Output) -> bytes:
-    """Return the lines of *batch*: as the program wrote them, as the runtime did, or as JSON.
-
-    Raises:
-        BadMessage: a message cannot be decoded.
-    """
+    """Return the lines of *batch*: as the program wrote them, as the runtime did, or as JSON."""
     return b"".join(_render(message, output) for message in batch.messages)
 
 
@@ -226,6 +222,7 @@ class _Loop:
         try:
             data = render(batch, self._args.output)
         except BadMessage as error:
+            # The consumer gets headers only; the reader hands out no other such message.
             return Outcome(UNREADABLE, f"it cannot be decoded: {error}")
         if self._command is not None:
             return await self._command.run(data, environment_of(batch))

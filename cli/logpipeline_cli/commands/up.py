@@ -10,11 +10,11 @@ import signal
 import sys
 from pathlib import Path
 
+from logpipeline.layout import Layout, default_data
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline, check_update, load
 from logpipeline_cli.errors import EXIT_OK, CliError, explain
-from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.local.running import (
     apply_here,
     running,

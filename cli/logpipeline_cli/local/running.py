@@ -14,6 +14,7 @@ import yaml
 from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
+from logpipeline.layout import Layout
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, Result, apply, plan_pipeline, report_of_held
@@ -26,7 +27,6 @@ from logpipeline_cli.commands.plan import explain_report
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
-from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.tables.status import why_no_table
@@ -351,6 +351,7 @@ async def _server(
         yield nats_options(pipeline, servers=servers), None
         return
     options = ServerOptions(
+        port=pipeline.spec.local.nats.port or 0,
         server_name=pipeline.name,
         accounts=users.accounts(pipeline, layout),
         streams_account=STREAMS_ACCOUNT,

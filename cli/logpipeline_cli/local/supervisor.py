@@ -20,6 +20,7 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.group.assignment import GroupTaken, ensure_assigned
 from logpipeline.group.membership import LEFT, shows_life
 from logpipeline.lag import survey
+from logpipeline.layout import Component, Layout, RunRecord
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -30,7 +31,6 @@ from logpipeline_cli.commands.components import LOGIN_VARIABLE
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
-from logpipeline_cli.local.layout import Component, Layout, RunRecord
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.target import ask
 from logpipeline_collector.folder import known_identity

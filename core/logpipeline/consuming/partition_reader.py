@@ -33,6 +33,7 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import Subjects
+from logpipeline.wire import BadMessage
 
 IN_PROGRESS = b"+WPI"
 ACK = b"+ACK"
@@ -289,6 +290,17 @@ class PartitionReader(ABC):
             counts.sent_again += 1
             return None
         return message
+
+    def why_unreadable(self, batch: Batch) -> str:
+        """Return why a message of *batch* cannot be decoded; empty if each can be."""
+        if self.consumer.config.get("headers_only"):
+            return ""
+        try:
+            for message in batch.messages:
+                message.data  # noqa: B018  # decodes it, and keeps the result
+        except BadMessage as error:
+            return f"it cannot be decoded: {error}"
+        return ""
 
     def tries_max(self) -> int:
         """Return how often a message is tried; 0: for ever."""

@@ -18,7 +18,7 @@ from types import TracebackType
 from logpipeline.consuming.claims import Claims
 from logpipeline.consuming.consumer import find
 from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
-from logpipeline.consuming.message import PROCESSED, Batch
+from logpipeline.consuming.message import PROCESSED, UNREADABLE, Batch, Outcome
 from logpipeline.consuming.options import (
     KV,
     BadOption,
@@ -222,6 +222,11 @@ class Reader:
             except BaseException:
                 self._current = None
                 raise
+            if reason := reader.why_unreadable(batch):
+                # Not handed out: each caller would have to treat it as `on_error` says.
+                batch.outcome = Outcome(UNREADABLE, reason)
+                await self.settle()
+                continue
             return batch
 
     async def settle(self) -> None:

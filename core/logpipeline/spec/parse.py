@@ -24,7 +24,7 @@ from logpipeline.quantity import (
 )
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.changes import check_change
-from logpipeline.spec.components import FilePatterns, LocalNats, LocalShipper
+from logpipeline.spec.components import FilePatterns, LocalShipper
 from logpipeline.spec.declaration import (
     Rule,
     default_of,
@@ -317,9 +317,10 @@ def expand_local(pipeline: LogPipeline, data: Path) -> LogPipeline:
         return _replaced(text, *escaped)
 
     given = {field.name: getattr(local.nats, field.name) for field in fields(local.nats)}
+    paths = {name: path(it) for name, it in given.items() if isinstance(it, str)}
     expanded = replace(
         local,
-        nats=LocalNats(**{name: text and path(text) for name, text in given.items()}),
+        nats=replace(local.nats, **paths),  # type: ignore[arg-type]  # names of texts only
         shippers=tuple(_shipper(shipper, path, pattern) for shipper in local.shippers),
     )
     table = pipeline.spec.table
