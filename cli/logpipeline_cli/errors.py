@@ -17,6 +17,17 @@ class CliError(Exception):
     """A command cannot do what was asked; the message says why and what to do."""
 
 
+class UsageError(CliError):
+    """The value of an argument is wrong; the message names the argument, and what to give."""
+
+
+def is_usage(error: Exception) -> bool:
+    """Return whether *error* is a mistake in the arguments."""
+    from logpipeline.consuming.options import BadOption
+
+    return isinstance(error, UsageError | BadOption)
+
+
 def explain(error: Exception) -> str | None:
     """Return the message for *error*, or None where only a bug can have caused it."""
     if isinstance(error, ExceptionGroup):

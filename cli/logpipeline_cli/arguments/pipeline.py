@@ -193,9 +193,7 @@ def add_inject(parser: argparse.ArgumentParser) -> None:
         metavar="KIND=SECRET:KEY,…",
         help="credentials for your own NATS: tls, creds, nkey, token or user (may be repeated)",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="where to write (default: standard output)"
-    )
+    parser.add_argument("--out", metavar="FILE", help="where to write (default: standard output)")
 
 
 COMMANDS = (
@@ -279,6 +277,7 @@ COMMANDS = (
         example="logpipeline operator --namespace logging --kubeconfig ~/.kube/config",
         add=_operator,
         run="commands.components:operator",
+        extra="operator",
     ),
     Command(
         name="callout",
@@ -289,6 +288,7 @@ COMMANDS = (
         example="logpipeline callout -f logpipeline.yaml --keys jwks.json --issuer issuer.nk",
         add=_callout,
         run="commands.components:callout",
+        extra="operator",
     ),
     Command(
         name="inject",

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from logpipeline.layout import Layout, default_data
@@ -50,7 +51,7 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
         layout,
         nats=args.nats,
         allow_data_loss=args.allow_data_loss,
-        on_line=lambda name, line: print(f"{name}: {logs.printable(line)}", file=sys.stderr),
+        on_line=_shown(),
     ) as supervisor:
         if supervisor.held:
             log.error(
@@ -67,6 +68,16 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
             await stop.wait()
             watcher.cancel()
         log.info("stopping; lines that are in the log files are still sent and written")
+
+
+def _shown() -> Callable[[str, str], None]:
+    """Return what prints a line of a part's log: for people on a terminal, else as it is."""
+    as_text = logs.text_of if sys.stderr.isatty() else logs.printable
+
+    def show(name: str, line: str) -> None:
+        print(f"{name}: {as_text(line)}", file=sys.stderr)
+
+    return show
 
 
 async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:
