@@ -57,6 +57,12 @@ class Layout:
         return tuple(self.data / name for name in OWN_FOLDERS)
 
     @property
+    def everything(self) -> tuple[Path, ...]:
+        """All files and folders that the pipeline and its commands write."""
+        own = ("nats-users", "pipeline.yaml", RUN_FILE, "run.lock")
+        return (*self.own_folders, *(self.data / name for name in own))
+
+    @property
     def table(self) -> Path:
         """The folder of the table, unless spec.table.path is set."""
         return self.data / "table"

@@ -270,3 +270,9 @@ async def test_a_file_that_was_never_read_to_its_end_is_a_problem(tmp_path: Path
 
     assert "fine" not in status.stdout
     assert "before they were read" in status.stdout
+
+
+async def test_a_pipeline_that_ships_nothing_says_so(tmp_path: Path) -> None:
+    """As a sample does that has no shippers: it runs, and nothing arrives."""
+    async with PipelineUp(tmp_path, local={}) as up:
+        await eventually(lambda: "no files are shipped" in up.log(), what="the warning")

@@ -59,6 +59,11 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
                 "to apply it, change the file, or start again with --allow-data-loss",
                 extra={"why": supervisor.held},
             )
+        if not supervisor.pipeline.spec.local.shippers:
+            log.warning(
+                "no files are shipped: the resource lists no spec.local.shippers; collectors write "
+                "what others publish"
+            )
         log.info(
             "running; Ctrl-C drains and stops",
             extra={"data": str(layout.data), "files": str(layout.data / "collectors")},

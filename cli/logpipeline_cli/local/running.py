@@ -194,7 +194,7 @@ async def running(
     """
     layout.data.mkdir(parents=True, exist_ok=True)
     pipeline = with_table_if_possible(pipeline)
-    with _only_one(layout):
+    with only_one(layout):
         async with (
             _server(pipeline, layout, nats) as (options, server),
             _connection(options) as js,
@@ -327,7 +327,12 @@ def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
 
 
 @contextmanager
-def _only_one(layout: Layout) -> Iterator[None]:
+def only_one(layout: Layout) -> Iterator[None]:
+    """Keep others from running the pipeline of *layout* meanwhile.
+
+    Raises:
+        CliError: it runs.
+    """
     with (layout.data / "run.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
