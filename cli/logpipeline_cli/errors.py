@@ -39,7 +39,13 @@ def explain(error: Exception) -> str | None:
     from logpipeline.consuming.options import BadOption, ConsumeError
     from logpipeline.embedded import ServerFailed
     from logpipeline.layout import NoPipeline
-    from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
+    from logpipeline.nats.connection import (
+        ConnectFailed,
+        Denied,
+        NoResponders,
+        NotSent,
+        OutcomeUnknown,
+    )
     from logpipeline.nats.jetstream import ApiError
     from logpipeline.plan.observe import JetStreamOff
     from logpipeline.quantity import QuantityError
@@ -50,6 +56,8 @@ def explain(error: Exception) -> str | None:
 
     if isinstance(error, NoResponders):
         return f"{error}; is JetStream enabled on this server?"
+    if isinstance(error, Denied):
+        return str(error)
     if isinstance(error, NotSent | OutcomeUnknown):
         return f"the NATS server did not answer: {error}"
     if isinstance(

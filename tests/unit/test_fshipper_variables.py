@@ -79,6 +79,17 @@ def test_a_producer_that_cannot_start_says_why(
     assert "secret" not in message
 
 
+def test_credentials_that_need_another_package_name_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At the start, instead of trying again for ever."""
+    (tmp_path / "creds").touch()
+    monkeypatch.setattr(fshipper, "find_spec", lambda name: None)
+    message = refused(monkeypatch, "ship", SHIP | {"NATS_CREDS": str(tmp_path / "creds")})
+
+    assert "pip install 'logpipeline[nkeys]'" in message
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

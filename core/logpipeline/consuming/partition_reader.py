@@ -25,10 +25,10 @@ from logpipeline.consuming.message import (
     Resends,
     is_for_another,
 )
-from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeOptions, Stopped
+from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeError, ConsumeOptions, Stopped
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.failpoints import reach
-from logpipeline.nats.connection import Connection, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.spec import LogPipeline
@@ -177,6 +177,9 @@ class PartitionReader(ABC):
                 self._reader = self._make_reader()
                 await self._reader.open()
                 self._was_open = True
+            except Denied as error:
+                # No time helps: a person has to give the right.
+                raise ConsumeError(str(error)) from error
             except (NotSent, OutcomeUnknown, ReaderClosed, ApiError) as error:
                 if isinstance(error, ApiError) and not error.is_trouble:
                     raise
