@@ -16,6 +16,7 @@ from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.commands import components
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.parts import PARENT_VARIABLE
+from logpipeline_collector.files.naming import Template, origin_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "fshipper.md"
 URL = "127.0.0.1:4222"
@@ -180,5 +181,8 @@ def test_the_page_names_every_variable_and_its_resources_are_good() -> None:
         parse({**resource, **yaml.safe_load(block)})
 
     assert len(found) == 3
+    usual = parse({**resource, "spec": {}}).spec.collectors.file_path
+    place = Template(usual, cluster="", partition=0).place(origin_of("HOST", None), "")
+    assert f"`{place.replace('HOST', '<host>')}`" in text
     for name in {*fshipper.SHIP, *fshipper.COLLECT}:
         assert f"| `{name}` |" in text
