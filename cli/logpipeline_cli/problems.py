@@ -116,7 +116,7 @@ def problems(status: Status) -> Iterator[str]:
     if trouble := status.get("serverTrouble"):
         yield trouble
     if held := status.get("heldBack"):
-        yield f"the resource was not applied: {held}"
+        yield f"a part of the resource waits: {held}"
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"

@@ -9,6 +9,8 @@ import pytest
 
 from components.pipeline_up import PipelineUp, run_command
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
 from waiting import eventually
 
 
@@ -120,7 +122,7 @@ async def test_up_starts_with_what_is_there_and_shows_the_held_change(tmp_path: 
 
     assert "--allow-data-loss" in up.log()
     assert "max_age" in status.stdout
-    assert (check.returncode, "was not applied" in check.stdout) == (1, True)
+    assert (check.returncode, "a part of the resource waits" in check.stdout) == (1, True)
 
 
 async def test_a_second_up_on_the_same_data_says_what_to_do(tmp_path: Path) -> None:
@@ -276,3 +278,38 @@ async def test_a_pipeline_that_ships_nothing_says_so(tmp_path: Path) -> None:
     """As a sample does that has no shippers: it runs, and nothing arrives."""
     async with PipelineUp(tmp_path, local={}) as up:
         await eventually(lambda: "no files are shipped" in up.log(), what="the warning")
+
+
+async def test_up_does_not_write_to_streams_of_others(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    """It ends with what to do, whatever else it would start with."""
+    up = PipelineUp(tmp_path, "--nats", nats_server.url, stream={"name": "LOGS"}, subject="logs")
+    connection = Connection(NatsOptions(servers=(nats_server.url,)))
+    await connection.start(patience_s=5)
+    config = {"name": "LOGS_0", "subjects": ["logs.p0.>"]}
+    await JetStream(connection).call("STREAM.CREATE.LOGS_0", config)
+    await connection.close()
+
+    done = await up.run("up", "-f", str(up.file), "--nats", nats_server.url)
+
+    assert done.returncode == 1
+    assert "spec.stream.adopt" in done.stderr
+
+
+async def test_up_starts_without_a_consumer_that_the_resource_no_longer_lists(
+    tmp_path: Path,
+) -> None:
+    """The consumer keeps its position until a person says that it may go."""
+    async with PipelineUp(tmp_path, consumers=[{"name": "audit"}]) as up:
+        up.append(numbered(0, 10))
+        await up.arrived(numbered(0, 10))
+    up.write(consumers=[])
+
+    async with up:
+        up.append(numbered(10, 20))
+        await up.arrived(numbered(0, 20))
+        up.write(batch={"linger": "30ms"})
+        await eventually(lambda: "applied the changed file" in up.log(), what="a later change")
+
+    assert "deleting it loses its position" in up.log()

@@ -55,8 +55,8 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
     ) as supervisor:
         if supervisor.held:
             log.error(
-                "the resource was not applied, and the pipeline runs with the streams as they are; "
-                "to apply it, change the file, or start again with --allow-data-loss",
+                "a part of the resource waits, and the streams stay as they are; to apply it, "
+                "change the file, or start again with --allow-data-loss",
                 extra={"why": supervisor.held},
             )
         if not supervisor.pipeline.spec.local.shippers:
@@ -126,10 +126,12 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
         )
     pipeline = with_table_if_possible(pipeline)
     async with supervisor.applying:
-        await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
+        held = await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
         write_applied(pipeline, supervisor.layout)
-        await supervisor.change(pipeline)
+        await supervisor.change(pipeline, held=held)
     log.info("applied the changed file")
+    if held:
+        log.warning("a part of it waits for --allow-data-loss", extra={"why": held})
 
 
 def _digest(file: Path) -> bytes | None:

@@ -20,6 +20,7 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, Result, apply, plan_pipeline, report_of_held
 from logpipeline.plan.desired import desired
 from logpipeline.plan.diff import make_plan
+from logpipeline.plan.model import Kind
 from logpipeline.plan.observe import JetStreamOff, account_of, observe
 from logpipeline.plan.trim import trim_forever
 from logpipeline.spec import LogPipeline, SpecError, dump, expand_local, load
@@ -290,24 +291,29 @@ def _last_applied(pipeline: LogPipeline, layout: Layout) -> LogPipeline | None:
     return with_table_if_possible(former) if is_same else None
 
 
-async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> None:
+async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> str:
     """Change JetStream so that it matches *pipeline*, or change nothing if a part of the change
-    must be held back.
+    must be held back. Return what is kept all the same, such as a consumer with its position;
+    empty if nothing is.
 
     Raises:
         CliError: a change failed or was held back; the message says which, and why.
     """
     plan = await plan_pipeline(js, pipeline)
-    report = report_of_held(plan, allow_data_loss=allow_data_loss)
-    if report is None:
-        report = await apply(js, plan, allow_data_loss=allow_data_loss)
-    if not report.is_complete:
-        raise CliError(_mismatch(pipeline, report))
+    held_back = report_of_held(plan, allow_data_loss=allow_data_loss)
+    if held_back is not None:
+        raise CliError(_mismatch(pipeline, held_back))
+    report = await apply(js, plan, allow_data_loss=allow_data_loss)
+    _raise_if_failed(pipeline, report)
+    return "" if report.is_complete else _mismatch(pipeline, report)
 
 
 def _raise_if_failed(pipeline: LogPipeline, report: Report) -> None:
+    # Streams of others are not for us to write to; what else is held back leaves ours as they are.
     is_failed = any(
-        outcome.result not in (Result.DONE, Result.HELD_BACK) for outcome in report.outcomes
+        outcome.result not in (Result.DONE, Result.HELD_BACK)
+        or outcome.step.kind is Kind.ADOPT_NEEDED
+        for outcome in report.outcomes
     )
     if is_failed or any(problem.is_blocking for problem in report.problems):
         raise CliError(_mismatch(pipeline, report))

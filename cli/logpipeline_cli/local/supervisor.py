@@ -222,12 +222,12 @@ class Supervisor:
             self._start_table()
         self.write_record()
 
-    async def change(self, pipeline: LogPipeline) -> None:
+    async def change(self, pipeline: LogPipeline, *, held: str = "") -> None:
         """Change the parts to match *pipeline*; more or fewer collectors need no restart of
-        others.
+        others. *held* is what JetStream keeps all the same.
         """
         old, self.pipeline = self.pipeline, pipeline
-        self.held = ""
+        self.held = held
         await self.update_users()
         if _shipper_settings(old) != _shipper_settings(pipeline):
             await self._restart_shippers()

@@ -148,19 +148,24 @@ def held_changes(step: Step, *, allow_data_loss: bool) -> tuple[FieldChange, ...
 
 
 def report_of_held(plan: Plan, *, allow_data_loss: bool) -> Report | None:
-    """Return the report of not applying *plan*, None if no field of it must be held back.
+    """Return the report of not applying *plan*, None if no field of it must be held back, and no
+    stream or consumer in it is of others.
 
     Half of a change may be worse than either state: with a lower `max_msgs`, but not the lower
     `max_age` that would have made room, a stream that discards new messages takes none.
     """
-    if plan.blocking or not _holds_back(plan, allow_data_loss=allow_data_loss):
+    is_foreign = any(step.kind is Kind.ADOPT_NEEDED for step in plan.steps)
+    is_held = is_foreign or _holds_back(plan, allow_data_loss=allow_data_loss)
+    if plan.blocking or not is_held:
         return None
-    outcomes = [
-        _held_with_all(step, allow_data_loss=allow_data_loss)
-        if step.kind in _CHANGES
-        else Outcome(step=step, result=Result.NOT_TRIED)
-        for step in plan.steps
-    ]
+    outcomes: list[Outcome] = []
+    for step in plan.steps:
+        if step.kind in _CHANGES:
+            outcomes.append(_held_with_all(step, allow_data_loss=allow_data_loss))
+        elif step.kind is Kind.ADOPT_NEEDED:
+            outcomes.append(_left_to_others(step))
+        else:
+            outcomes.append(Outcome(step=step, result=Result.NOT_TRIED))
     return Report(outcomes=tuple(outcomes), problems=plan.problems)
 
 
@@ -180,6 +185,11 @@ def _held_with_all(step: Step, *, allow_data_loss: bool) -> Outcome:
     return Outcome(step=step, result=Result.HELD_BACK, detail=detail, held=step.changes)
 
 
+def _left_to_others(step: Step) -> Outcome:
+    detail = f"{step.asset}: {step.note}: set spec.stream.adopt to take it over"
+    return Outcome(step=step, result=Result.HELD_BACK, detail=detail, held=step.changes)
+
+
 def config_to_send(step: Step) -> dict[str, Any]:
     """Return the configuration that makes the changes of *step*.
 
@@ -195,8 +205,7 @@ def config_to_send(step: Step) -> dict[str, Any]:
 
 async def _apply_step(js: JetStream, step: Step, *, allow_data_loss: bool) -> Outcome:
     if step.kind is Kind.ADOPT_NEEDED:
-        detail = f"{step.asset}: {step.note}: set spec.stream.adopt to take it over"
-        return Outcome(step=step, result=Result.HELD_BACK, detail=detail, held=step.changes)
+        return _left_to_others(step)
     if step.kind is Kind.DELETE and not allow_data_loss:
         detail = f"{step.asset} is kept: deleting it loses its position"
         return Outcome(step=step, result=Result.HELD_BACK, detail=detail)
