@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from logpipeline_cli.local.layout import Layout
+from logpipeline.layout import Layout
 from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.s3 import S3Options

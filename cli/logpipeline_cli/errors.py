@@ -17,6 +17,17 @@ class CliError(Exception):
     """A command cannot do what was asked; the message says why and what to do."""
 
 
+class UsageError(CliError):
+    """The value of an argument is wrong; the message names the argument, and what to give."""
+
+
+def is_usage(error: Exception) -> bool:
+    """Return whether *error* is a mistake in the arguments."""
+    from logpipeline.consuming.options import BadOption
+
+    return isinstance(error, UsageError | BadOption)
+
+
 def explain(error: Exception) -> str | None:
     """Return the message for *error*, or None where only a bug can have caused it."""
     if isinstance(error, ExceptionGroup):
@@ -27,8 +38,16 @@ def explain(error: Exception) -> str | None:
     # Imported only now: these modules cost more than all the rest of a command's start.
     from logpipeline.consuming.options import BadOption, ConsumeError
     from logpipeline.embedded import ServerFailed
-    from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
+    from logpipeline.layout import NoPipeline
+    from logpipeline.nats.connection import (
+        ConnectFailed,
+        Denied,
+        NoResponders,
+        NotSent,
+        OutcomeUnknown,
+    )
     from logpipeline.nats.jetstream import ApiError
+    from logpipeline.plan.observe import JetStreamOff
     from logpipeline.quantity import QuantityError
     from logpipeline.records import BadRecord
     from logpipeline.spec import SpecError
@@ -37,6 +56,8 @@ def explain(error: Exception) -> str | None:
 
     if isinstance(error, NoResponders):
         return f"{error}; is JetStream enabled on this server?"
+    if isinstance(error, Denied):
+        return str(error)
     if isinstance(error, NotSent | OutcomeUnknown):
         return f"the NATS server did not answer: {error}"
     if isinstance(
@@ -45,6 +66,8 @@ def explain(error: Exception) -> str | None:
         | ConsumeError
         | BadOption
         | ConnectFailed
+        | JetStreamOff
+        | NoPipeline
         | ApiError
         | SpecError
         | QuantityError

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import socket
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ COLLECT = (
     "SHIPPER_OUTPUT", "SHIPPER_STREAM_TARGET",
 )  # fmt: skip
 PARTITIONS_MAX = 1024
+BACKOFF_MAX_S = 0.5
 
 Environment = Mapping[str, str]
 
@@ -44,6 +46,8 @@ def nats_of(environment: Mapping[str, str], url: str | None = None) -> NatsOptio
         ca_file=file("NATS_CA"),
         cert_file=file("NATS_CERTIFICATE"),
         key_file=file("NATS_KEY"),
+        # On core NATS, what others publish while we are away is lost.
+        backoff_max_s=BACKOFF_MAX_S,
     )
 
 
@@ -92,6 +96,8 @@ def server_of(environment: Environment, url: str | None) -> NatsOptions:
     for name in ("NATS_CREDS", "NATS_CERTIFICATE", "NATS_KEY", "NATS_CA"):
         if environment.get(name):
             _check_readable(name, Path(environment[name]))
+    if environment.get("NATS_CREDS") and find_spec("nkeys") is None:
+        raise CliError("NATS_CREDS needs another package: pip install 'logpipeline[nkeys]'")
     if bool(environment.get("NATS_CERTIFICATE")) != bool(environment.get("NATS_KEY")):
         raise CliError("NATS_CERTIFICATE and NATS_KEY go together: set both, or none")
     return nats_of(environment, servers)

@@ -14,7 +14,7 @@ from types import FrameType
 
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.arguments.parser import PROGRAM
-from logpipeline_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -40,18 +40,26 @@ def _carry_out(args: argparse.Namespace, program: str) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        # An optional package, whose import no command has to guard by itself.
+        if not args.extra or str(error.name).startswith("logpipeline"):
+            raise
+        _print_error(
+            program, f"{error.name} is not installed: pip install 'logpipeline[{args.extra}]'"
+        )
+        return EXIT_FAILED
     except Exception as error:
         if _is_broken_pipe(error):
             # The reader (`head`) has closed the pipe; Python would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_OK
-        from logpipeline_cli.errors import explain
+        from logpipeline_cli.errors import explain, is_usage
 
         message = explain(error)
         if message is None:
             raise
         _print_error(program, message)
-        return EXIT_FAILED
+        return EXIT_USAGE if is_usage(error) else EXIT_FAILED
     return int(code)
 
 

@@ -4,8 +4,10 @@ components that do not work; and the record of the losses that a person has ackn
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -113,6 +115,8 @@ def problems(status: Status) -> Iterator[str]:
     """Yield one sentence for each problem of the pipeline."""
     if trouble := status.get("serverTrouble"):
         yield trouble
+    if held := status.get("heldBack"):
+        yield f"a part of the resource waits: {held}"
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
@@ -139,7 +143,8 @@ def problems(status: Status) -> Iterator[str]:
                 "collected nor kept as dead letters"
             )
     for answer in status["shippers"]:
-        yield from _of_shipper(answer)
+        name = answer.get("name", "a shipper")
+        yield from (f"{name}: {problem}" for problem in of_shipper(answer))
     for row in status["conflicts"]:
         names = " and ".join(row["shippers"])
         yield f"{names} both ship {row['source']} of {row['host']}: give each host its own name"
@@ -189,17 +194,31 @@ def _of_letters(room: Status) -> Iterator[str]:
         )
 
 
-def _of_shipper(answer: Status) -> Iterator[str]:
-    name = answer.get("name", "a shipper")
+def of_shipper(answer: Status) -> Iterator[str]:
+    """Yield one sentence for each problem that a shipper reports."""
     if problem := answer.get("live") or answer.get("ready"):
-        yield f"{name}: {problem}"
+        yield problem
     if unseen := answer.get("unseen_generations"):
-        yield f"{name}: at least {unseen} files were rotated away before they were read to the end"
+        yield (
+            f"at least {unseen} files were deleted or rotated away before they were read to the end"
+        )
+    if count := answer.get("unreadable_total"):
+        first = answer["unreadable"][0]
+        more = f" and {count - 1} more" if count > 1 else ""
+        yield f"cannot read {first['path']} ({_why(first['reason'])}){more}"
     if kept := answer.get("quarantined"):
-        yield f"{name}: {kept} messages were refused, and are kept in its data folder"
+        yield f"{kept} messages were refused, and are kept in its data folder"
     if hosts := answer.get("refused_hosts"):
-        yield f"{name}: the names of {len(hosts)} hosts are refused, and their lines not shipped"
+        yield f"the names of {len(hosts)} hosts are refused, and their lines not shipped"
     if answer.get("unconfirmed_s", 0.0) > UNCONFIRMED_S_MAX:
         size = bytes_text(answer.get("on_the_way_bytes", 0))
         seconds = answer["unconfirmed_s"]
-        yield f"{name}: no collector has confirmed {size} for {seconds:.0f} s"
+        yield f"no collector has confirmed {size} for {seconds:.0f} s"
+
+
+def _why(reason: str) -> str:
+    """Return *reason* in words if it is the name of an error of the system."""
+    if reason in ("EACCES", "EPERM"):
+        return "permission denied: let the shipper's user read it"
+    number = getattr(errno, reason, None)
+    return os.strerror(number) if isinstance(number, int) else reason

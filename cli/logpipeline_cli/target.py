@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logpipeline.credentials import nats_options
+from logpipeline.layout import (
+    Layout,
+    NoPipeline,
+    RunRecord,
+    default_data,
+    running_layout,
+    server_of,
+)
 from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions, gather
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import ControlSubjects
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.layout import Layout, RunRecord, default_data, running_layout
 
 # A person waits for the command, so that it gives up sooner than a component would.
 PATIENCE_S = 5.0
@@ -104,17 +109,12 @@ def _applied(layout: Layout) -> LogPipeline:
 
 
 def _server(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> NatsOptions:
-    if run is not None and (nats is None or nats == run.nats):
-        login = Path(run.login) if run.login else None
-        return nats_options(pipeline, servers=(run.nats,), login=login)
-    if given := nats or os.environ.get("NATS_URL"):
-        return nats_options(pipeline, servers=tuple(given.split(",")))
-    if pipeline.spec.nats.servers:
-        return nats_options(pipeline, servers=tuple(pipeline.spec.nats.servers))
-    raise CliError(
-        "no NATS server is known: the pipeline does not run here, and the resource names none in "
-        "spec.nats.servers; start it with `logpipeline up`, give --nats URL, or set NATS_URL"
-    )
+    try:
+        return server_of(pipeline, run, nats)
+    except NoPipeline as error:
+        raise CliError(
+            f"{error}; start it with `logpipeline up`, give --nats URL, or set NATS_URL"
+        ) from None
 
 
 async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[str, Any]]]:

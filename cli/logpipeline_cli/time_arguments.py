@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from logpipeline.nats.jetstream import time_ns_of
 from logpipeline.quantity import QuantityError, parse_duration
-from logpipeline_cli.errors import CliError
+from logpipeline_cli.errors import UsageError
 
 
 def time_text(time_ns: int) -> str:
@@ -29,7 +29,7 @@ def moment_ns(option: str, text: str) -> int:
     try:
         return time_ns_of(text)
     except ValueError:
-        raise CliError(
+        raise UsageError(
             f"{option} {text!r}: give a span such as 10m or 2h, or a time such as "
             "2026-11-21T10:00:00Z"
         ) from None
@@ -48,7 +48,7 @@ def moment(text: str | None, *, now: datetime) -> datetime | None:
         try:
             found = datetime.fromisoformat(text)
         except ValueError:
-            raise CliError(
+            raise UsageError(
                 f"{text!r} is not a time; give one such as 2026-11-21T10:00:00Z, or a span such as "
                 "10m"
             ) from None
@@ -67,4 +67,4 @@ def parsed(option: str, text: str | None, parse: Callable[[object], int]) -> int
     try:
         return parse(text)
     except QuantityError as error:
-        raise CliError(f"{option} {text!r}: {error}") from error
+        raise UsageError(f"{option} {text!r}: {error}") from error

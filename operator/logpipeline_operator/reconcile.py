@@ -18,6 +18,7 @@ from pathlib import Path
 from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.observe import JetStreamOff
+from logpipeline.plan.removal import remove
 from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline.spec.api import ADOPT_ANNOTATION, DATA_LOSS_ANNOTATION, PAUSED_ANNOTATION
 from logpipeline.spec.components import Local
@@ -389,7 +390,7 @@ class Reconciler:
             login = await self._access.login(pipeline, may_write=False)
             js = await self._access.connect(key, pipeline, login.files)
             installation = await self._access.installation()
-            return await jetstream.remove(js, pipeline, installation=installation)
+            return await remove(js, pipeline, installation=installation)
 
         seen = self._observation(resource, news=News())
         seen.findings.append(errors.of_ending(resource))

@@ -67,6 +67,11 @@ class ShipperMetrics:
             "Bytes sent, and not confirmed by every group of collectors.",
             manager.on_the_way_bytes,
         )
+        made.watch(
+            "unreadable_files",
+            "Files and folders that cannot be read now.",
+            lambda: len(manager.failing()),
+        )
         made.watch("open_files", "Log files that are open now.", lambda: len(manager.descriptors))
         made.watch(
             "undecided",

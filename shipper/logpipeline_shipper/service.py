@@ -51,6 +51,8 @@ EXIT_BROKEN = 3
 # Reading and compressing release the interpreter lock while they work.
 THREADS_MAX = 2
 SKIPPED_LOGGED_MAX = 1000
+# Reasons that a person can remove: the user of this process lacks the permission.
+DENIED = ("EACCES", "EPERM")
 READ_OUT_LOOK_S = 0.05
 
 
@@ -370,7 +372,16 @@ class Shipper:
     def _note_skipped(self, path: Path, reason: str) -> None:
         if path not in self._skipped and len(self._skipped) < SKIPPED_LOGGED_MAX:
             self._skipped.add(path)
-            log.info("a file is left out", extra={"path": str(path), "reason": reason})
+            if reason not in DENIED:
+                log.info("a file is left out", extra={"path": str(path), "reason": reason})
+                return
+            log.warning(
+                "a file or folder may not be read, and is tried again; let the shipper's user read "
+                "it",
+                extra={"path": str(path), "reason": reason},
+            )
+            if path.is_dir():
+                self._manager.note_unread_folder(path, reason)
 
 
 async def _wait(stop: asyncio.Event) -> None:

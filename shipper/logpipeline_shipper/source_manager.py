@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from logpipeline.partition import partition_of
 from logpipeline.records import Committed, Named, Progress
@@ -18,7 +20,7 @@ from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain, ReadFrom
-from logpipeline_shipper.files.generation import has_unread, saved_identities
+from logpipeline_shipper.files.generation import may_have_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import (
     Listing,
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 WARM_S = 10.0
 REFUSED_HOSTS_MAX = 1000
+UNREAD_FOLDERS_MAX = 1000
 # A file that so many scans did not see is gone: its unread bytes are lost.
 SCANS_UNTIL_GONE = 5
 # The counters of chains, and what is logged when one rises.
@@ -85,6 +88,8 @@ class SourceManager:
         self.refused_hosts: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.unreadable: Counter[str] = Counter()
+        # Folders that could not be read when they were looked into, with the reason.
+        self._unread_folders: dict[Path, str] = {}
         self.descriptors = options.limits.descriptors
         self._options = options
         self._shared = shared
@@ -238,7 +243,7 @@ class SourceManager:
         gone = [
             key
             for key, record in self._records.items()
-            if record.account.has_debts or has_unread(record.saved, record.births)
+            if record.account.has_debts or may_have_unread(record.saved, record.births)
         ]
         for key in gone:
             source = self._revive(key)
@@ -259,6 +264,24 @@ class SourceManager:
     def backlog_bytes(self) -> int:
         """Return how many bytes of all sources wait in files."""
         return sum(self.sources[key].chain.backlog_bytes() for key in self._warm)
+
+    def note_unread_folder(self, path: Path, reason: str) -> None:
+        """Note that the folder *path* cannot be read, and its files are not known."""
+        if len(self._unread_folders) < UNREAD_FOLDERS_MAX:
+            self._unread_folders[path] = reason
+
+    def failing(self) -> dict[Path, str]:
+        """Return the files and folders that cannot be read now, each with the reason."""
+        may = os.R_OK | os.X_OK
+        self._unread_folders = {
+            path: reason
+            for path, reason in self._unread_folders.items()
+            if path.is_dir() and not os.access(path, may)
+        }
+        found = dict(self._unread_folders)
+        for key in self._warm:
+            found.update(self.sources[key].chain.failing())
+        return found
 
     def backlogs(self) -> dict[str, tuple[int, float]]:
         """Return for each host how many bytes wait, and for how long some have waited."""

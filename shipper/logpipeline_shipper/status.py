@@ -15,6 +15,7 @@ from logpipeline_shipper.source_manager import SourceManager
 STALL_S = 60.0
 # Sources in one answer, those with the largest backlog first: 300 bytes each.
 SOURCES_SHOWN_MAX = 1000
+UNREADABLE_SHOWN_MAX = 100
 
 
 class Health:
@@ -87,6 +88,7 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
                 "to_be_named_bytes": source.account.to_be_named,
             }
         )
+    unreadable = manager.failing()
     answer = {
         "component": "shipper",
         "name": name,
@@ -98,6 +100,11 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
         "backlog_bytes": manager.backlog_bytes(),
         "missing_bytes": manager.counts["missing_bytes"],
         "unseen_generations": manager.counts["unseen_generations"],
+        "unreadable_total": len(unreadable),
+        "unreadable": [
+            {"path": str(path), "reason": reason}
+            for path, reason in sorted(unreadable.items())[:UNREADABLE_SHOWN_MAX]
+        ],
         "unconfirmed_s": manager.unconfirmed_s(),
         "on_the_way_bytes": manager.on_the_way_bytes(),
         "to_be_named_bytes": manager.to_be_named_bytes(),

@@ -17,6 +17,7 @@ from cluster.pod_tokens import ApiServer
 from components.managed_server import Managed, connected, managed, refused, resource
 from logpipeline.authority import READERS_DOMAIN, inbox_prefix, user_of_host, user_of_reader
 from logpipeline.lag import survey
+from logpipeline.layout import Layout
 from logpipeline.nats.bucket import bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
@@ -25,7 +26,6 @@ from logpipeline.plan.apply import plan_pipeline
 from logpipeline.plan.render import to_json
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_cli.commands.tail import Filter, tail
-from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.target import Target, ask
 from logpipeline_operator.callout.claims import Issuer
 from logpipeline_operator.callout.refusals import Cause

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from components.pipeline_up import run_command
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.server_binary import find_binary
+from logpipeline_cli.local.supervisor import free_port
 
 
 def resource(folder: Path, **spec: Any) -> list[str]:
@@ -99,3 +103,33 @@ async def test_a_server_that_is_not_there_is_told_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
     assert "is it running" in done.stderr
+
+
+async def test_a_name_that_nobody_knows_is_told_so(tmp_path: Path) -> None:
+    """It is another mistake than a server that does not run."""
+    words = [*resource(tmp_path), "--nats", "nats://no-such-host.invalid:4222"]
+    done = await run_command("status", *words)
+
+    assert done.returncode == 1
+    assert "no-such-host.invalid" in done.stderr
+    assert "cannot be resolved" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "up", "status"])
+async def test_a_server_without_jetstream_is_one_line(tmp_path: Path, command: str) -> None:
+    """Which says what to do."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        str(find_binary()), "-a", "127.0.0.1", "-p", str(port), stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        words = [*resource(tmp_path), "--nats", f"nats://127.0.0.1:{port}"]
+        done = await run_command(command, *words)
+    finally:
+        process.terminate()
+        await process.wait()
+
+    assert done.returncode == 1
+    assert "JetStream" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("logpipeline: ")

@@ -116,7 +116,7 @@ async def test_a_replay_is_what_the_collector_wrote_byte_for_byte(
     """File by file, of a load with all that there is."""
     async with lettered(nats_server, tmp_path, NO_CONSUMER) as made:
         await mixed_load(made)
-        said = made.run("replay", "-o", str(tmp_path / "again"))
+        said = made.run("replay", "--out", str(tmp_path / "again"))
         wrote = await collected(made)
 
     assert files(tmp_path / "again") == wrote
@@ -131,8 +131,8 @@ async def test_a_replay_of_one_host_is_that_host_s_files(
     async with lettered(nats_server, tmp_path, NO_CONSUMER) as made:
         await mixed_load(made)
         wrote = await collected(made)
-        made.run("replay", "--host", HOSTS[1], "-o", str(tmp_path / "host"))
-        made.run("replay", "--pod", "web-2", "--namespace", "shop", "-o", str(tmp_path / "pod"))
+        made.run("replay", "--host", HOSTS[1], "--out", str(tmp_path / "host"))
+        made.run("replay", "--pod", "web-2", "--namespace", "shop", "--out", str(tmp_path / "pod"))
 
     of_host = {path: content for path, content in wrote.items() if path.startswith(HOSTS[1])}
     assert files(tmp_path / "host") == of_host
@@ -154,10 +154,10 @@ async def test_two_halves_of_time_are_the_whole_though_lines_came_again_between(
         await log.again(made, 1)
         await log.send(made, "stdout F four")
         until, since = rfc3339_of(first.time_ns), rfc3339_of(first.time_ns + 1)
-        made.run("replay", "--until", until, "-o", str(tmp_path / "a"))
-        made.run("replay", "--since", since, "-o", str(tmp_path / "b"))
-        made.run("replay", "--partition", "0", "--from-seq", "3", "-o", str(tmp_path / "c"))
-        made.run("replay", "--partition", "0", "--to-seq", "2", "-o", str(tmp_path / "d"))
+        made.run("replay", "--until", until, "--out", str(tmp_path / "a"))
+        made.run("replay", "--since", since, "--out", str(tmp_path / "b"))
+        made.run("replay", "--partition", "0", "--from-seq", "3", "--out", str(tmp_path / "c"))
+        made.run("replay", "--partition", "0", "--to-seq", "2", "--out", str(tmp_path / "d"))
 
     path = f"{HOSTS[0]}/shop/web-1/web.log"
     assert files(tmp_path / "a") == files(tmp_path / "d") == {path: b"one\ntwo\nthree\n"}
@@ -178,13 +178,17 @@ async def test_a_replay_that_was_killed_goes_on_and_ends_with_the_same_files(
             await made.publish(PARTITIONS - 1, data[:-1])
         folder = str(tmp_path / "again")
         made.run(
-            "replay", "-o", folder, code=-signal.SIGKILL, LOGPIPELINE_FAILPOINT="replay.committed:2"
+            "replay",
+            "--out",
+            folder,
+            code=-signal.SIGKILL,
+            LOGPIPELINE_FAILPOINT="replay.committed:2",
         )
         begun = sum(map(len, files(tmp_path / "again").values()))
         assert 0 < begun < 24 * size * PARTITIONS
-        assert "holds another replay" in made.run("replay", "--pod", "x", "-o", folder, code=1)
-        made.run("replay", "-o", folder)
-        made.run("replay", "-o", str(tmp_path / "once"))
+        assert "holds another replay" in made.run("replay", "--pod", "x", "--out", folder, code=1)
+        made.run("replay", "--out", folder)
+        made.run("replay", "--out", str(tmp_path / "once"))
 
     assert hashes(tmp_path / "again") == hashes(tmp_path / "once")
     assert sum(map(len, files(tmp_path / "once").values())) == 24 * size * PARTITIONS
@@ -211,7 +215,7 @@ async def test_a_paced_replay_keeps_the_order_of_all_partitions(
 
 def replayed(made: Lettered, *words: str) -> bytes:
     """What a replay writes to standard output."""
-    done = warm.run(["replay", "-o", "-", *words, *made.here], timeout_s=COMMAND_S)
+    done = warm.run(["replay", "--out", "-", *words, *made.here], timeout_s=COMMAND_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -238,7 +242,7 @@ async def test_a_replay_that_follows_goes_on_after_the_server_was_away(
     async with lettered(nats_server, tmp_path, NO_CONSUMER) as made:
         await made.publish(0, b"one")
         process = await asyncio.create_subprocess_exec(
-            *COMMAND, "replay", "-o", "-", "--follow", "--output", "raw", *made.here,
+            *COMMAND, "replay", "--out", "-", "--follow", "--output", "raw", *made.here,
             stdout=subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
@@ -265,7 +269,7 @@ async def test_what_is_gone_is_said_and_the_rest_is_written_only_when_that_is_me
         for line in range(6):
             await made.publish(0, f"line {line}".encode())
         await made.js.call("STREAM.PURGE.APP_0", {"seq": 4})
-        words = ("replay", "--partition", "0", "--from-seq", "2", "-o", str(tmp_path / "no"))
+        words = ("replay", "--partition", "0", "--from-seq", "2", "--out", str(tmp_path / "no"))
 
         said = made.run(*words, code=1)
         assert "no longer has what begins at sequence 2; it still has 4 to 6" in said
@@ -284,6 +288,6 @@ async def test_no_replay_writes_where_others_do_or_from_where_nothing_is(
     async with lettered(nats_server, tmp_path, NO_CONSUMER) as made:
         (tmp_path / "taken").mkdir()
         (tmp_path / "taken" / "x").touch()
-        assert "is not empty" in made.run("replay", "-o", str(tmp_path / "taken"), code=1)
+        assert "is not empty" in made.run("replay", "--out", str(tmp_path / "taken"), code=1)
         await made.js.call("STREAM.DELETE.APP_2")
-        assert "there is no stream APP_2" in made.run("replay", "-o", "-", code=1)
+        assert "there is no stream APP_2" in made.run("replay", "--out", "-", code=1)

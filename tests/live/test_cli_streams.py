@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
+import zstandard
 
 import warm
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.wire import Batch, encode_headers, encode_payload, message_id, source_key
 
 COMMAND_S = 30
 
@@ -160,3 +162,28 @@ async def found(js: JetStream) -> list[Any]:
             config.pop("max_consumers", None)
         everything.append((configs, stream["created"], stream["state"]["messages"]))
     return everything
+
+
+async def test_a_packed_message_is_shown_as_its_lines(
+    js: JetStream, nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """A person decides by what was logged, and not by compressed bytes."""
+    await by_hand(js)
+    data = b"the line to forget\n" * 50
+    payload, is_packed = encode_payload(data, zstandard.ZstdCompressor())
+    batch = Batch(
+        source="/var/log/app.log",
+        generation="0123456789abcdef",
+        start=0,
+        end=len(data),
+        lines=50,
+        format="plain",
+        compressed=is_packed,
+    )
+    name = message_id(source_key("test", "web1", batch.source), batch)
+    await js.publish("app.p1.web1", payload, encode_headers(batch, name))
+
+    asked = run("stream", "rm-msg", "1", "5", *resource(tmp_path, nats_server), code=1)
+
+    assert is_packed
+    assert "the line to forget" in asked

@@ -12,6 +12,8 @@ import pytest
 
 from components.pipeline_up import PipelineUp, run_command
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
 from waiting import eventually
 
 
@@ -113,6 +115,43 @@ async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> No
         await up.arrived(numbered(0, 10))
 
         assert up.pids() == before
+
+
+async def test_a_change_with_a_held_back_field_changes_nothing_while_it_runs(
+    tmp_path: Path,
+) -> None:
+    """A lower maxAge is held back, and with it the stream's other limits and the new files."""
+    stream = {"name": "LOGS", "maxAge": "24h", "maxMsgs": 1_000_000}
+    async with PipelineUp(tmp_path, stream=stream) as up:
+        before = up.layout.pipeline.read_text()
+        up.write(stream={**stream, "maxAge": "2h", "maxMsgs": 1})
+        await eventually(lambda: "was not applied" in up.log(), what="the refusal")
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+        up.append(numbered(50, 100))
+        await up.arrived(numbered(0, 100))
+
+        assert up.layout.pipeline.read_text() == before
+        assert "max_age" in up.log()
+
+
+async def test_up_starts_with_what_is_there_and_shows_the_held_change(tmp_path: Path) -> None:
+    """A change that would delete messages waits for a person; the lines do not."""
+    stream = {"name": "LOGS", "maxAge": "24h"}
+    async with PipelineUp(tmp_path, stream=stream) as up:
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+    up.write(stream={"name": "LOGS", "maxAge": "2h", "maxMsgs": 1})
+
+    async with up:
+        up.append(numbered(50, 100))
+        await up.arrived(numbered(0, 100))
+        status = await up.run("status")
+        check = await up.run("status", "--check")
+
+    assert "--allow-data-loss" in up.log()
+    assert "max_age" in status.stdout
+    assert (check.returncode, "a part of the resource waits" in check.stdout) == (1, True)
 
 
 async def test_a_second_up_on_the_same_data_says_what_to_do(tmp_path: Path) -> None:
@@ -239,3 +278,67 @@ def _is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+async def test_a_file_that_was_never_read_to_its_end_is_a_problem(tmp_path: Path) -> None:
+    """Lines that were added while nothing ran, to a file that was then deleted, are not known;
+    the file is: in the status, its column, and the exit code.
+    """
+    async with PipelineUp(tmp_path) as up:
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+    up.append(numbered(50, 60))
+    (up.logs / "app.log").unlink()
+
+    async with up:
+
+        async def is_named() -> bool:
+            check = await up.run("status", "--check")
+            return check.returncode == 1 and "before they were read" in check.stdout
+
+        await eventually(is_named, within_s=30, what="the unread file is named")
+        status = await up.run("status")
+
+    assert "fine" not in status.stdout
+    assert "before they were read" in status.stdout
+
+
+async def test_a_pipeline_that_ships_nothing_says_so(tmp_path: Path) -> None:
+    """As a sample does that has no shippers: it runs, and nothing arrives."""
+    async with PipelineUp(tmp_path, local={}) as up:
+        await eventually(lambda: "no files are shipped" in up.log(), what="the warning")
+
+
+async def test_up_does_not_write_to_streams_of_others(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    """It ends with what to do, whatever else it would start with."""
+    up = PipelineUp(tmp_path, "--nats", nats_server.url, stream={"name": "LOGS"}, subject="logs")
+    connection = Connection(NatsOptions(servers=(nats_server.url,)))
+    await connection.start(patience_s=5)
+    config = {"name": "LOGS_0", "subjects": ["logs.p0.>"]}
+    await JetStream(connection).call("STREAM.CREATE.LOGS_0", config)
+    await connection.close()
+
+    done = await up.run("up", "-f", str(up.file), "--nats", nats_server.url)
+
+    assert done.returncode == 1
+    assert "spec.stream.adopt" in done.stderr
+
+
+async def test_up_starts_without_a_consumer_that_the_resource_no_longer_lists(
+    tmp_path: Path,
+) -> None:
+    """The consumer keeps its position until a person says that it may go."""
+    async with PipelineUp(tmp_path, consumers=[{"name": "audit"}]) as up:
+        up.append(numbered(0, 10))
+        await up.arrived(numbered(0, 10))
+    up.write(consumers=[])
+
+    async with up:
+        up.append(numbered(10, 20))
+        await up.arrived(numbered(0, 20))
+        up.write(batch={"linger": "30ms"})
+        await eventually(lambda: "applied the changed file" in up.log(), what="a later change")
+
+    assert "deleting it loses its position" in up.log()

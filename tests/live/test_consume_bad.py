@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import pytest
 
-from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
+from components.consuming import GENERATION, HOSTS, PARTITIONS, Streams, streams_on
+from logpipeline.consuming import consume
 from logpipeline.consuming.membership import ALONE, Members
-from logpipeline.embedded import EmbeddedServer
+from logpipeline.consuming.options import Stopped
+from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.group.membership import HEARTBEATS_PER_TAKEOVER
 from logpipeline.nats.bucket import Bucket
+from logpipeline.wire import Batch, encode_headers, message_id, source_key
 from waiting import eventually
 
 LISTED: list[dict[str, Any]] = [{"name": "listed"}, {"name": "quiet", "ackPolicy": "none"}]
 # Readers that end, each at another moment around its first heartbeat.
 ENDS = 400
 BEAT_S = 0.005
+# Far more than reading a few messages takes.
+ALL_READ_S = 5.0
 
 
 @pytest.fixture
@@ -202,3 +207,91 @@ async def members(streams: Streams, count: int) -> bool:
     below = f"$KV.{bucket}.consume.own.member.>"
     info = await streams.js.call(f"STREAM.INFO.KV_{bucket}", {"subjects_filter": below})
     return len(info["state"].get("subjects") or {}) == count
+
+
+async def test_a_message_that_cannot_be_decoded_stops_a_python_reader(streams: Streams) -> None:
+    """By the same error as the command, at the message, and not out of the user's own loop."""
+    await _store_damaged(streams)
+    seen: list[bytes] = []
+    with pytest.raises(Stopped, match="cannot be decoded"):
+        await _read_all(streams, seen, partitions="0")
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("words", [{}, {"group": True}, {"ack": "every=10"}, {"state": "kv"}])
+async def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter_in_python(
+    streams: Streams, words: dict[str, Any]
+) -> None:
+    """The lines before and behind it are handed out, also of the same batch."""
+    await _store_damaged(streams)
+    await streams.write(1)
+    seen: list[bytes] = []
+    with pytest.raises(TimeoutError):
+        await _read_all(streams, seen, on_error="dead-letter", **words)
+    assert sorted(line.decode() for line in seen) == sorted(streams.written)
+    assert "unreadable" in streams.run("dlq", "ls")
+
+
+async def _store_damaged(streams: Streams) -> None:
+    """Store a message in partition 0 whose payload is shorter than its headers say."""
+    batch = Batch(
+        source="/var/log/bad.log", generation=GENERATION, start=0, end=50, lines=1, format="plain"
+    )
+    name = message_id(source_key("test", HOSTS[0], batch.source), batch)
+    await streams.js.publish(streams.subject(HOSTS[0]), b"short\n", encode_headers(batch, name))
+
+
+async def _read_all(streams: Streams, seen: list[bytes], **options: Any) -> None:
+    """Read into *seen* until all that was written has come, and then for a moment longer."""
+    async with asyncio.timeout(None) as ending:
+        url = streams.server.url
+        loop = asyncio.get_running_loop()
+        ending.reschedule(loop.time() + ALL_READ_S)
+        async for read in consume("python", pipeline=streams.file, nats=url, **options):
+            seen += [line.text for line in read.lines]
+
+
+RIGHTS = [
+    *(f"$JS.API.CONSUMER.{verb}.LOGS_0.*" for verb in ("INFO", "MSG.NEXT", "RESET", "CREATE")),
+    "$JS.API.CONSUMER.DELETE.LOGS_0.*",
+    "$JS.ACK.LOGS_0.*.>",
+    *("$JS.API.STREAM.INFO.LOGS_0", "$JS.API.STREAM.MSG.GET.LOGS_0", "$JS.API.DIRECT.GET.LOGS_0"),
+    "_lpd.logs.>",
+]
+
+
+@pytest.mark.parametrize("lacking", [None, "$JS.API.CONSUMER.CREATE.LOGS_0.*"])
+async def test_an_ephemeral_reader_needs_the_documented_rights_and_names_one_that_it_lacks(
+    tmp_path: Path, lacking: str | None
+) -> None:
+    """In its own letters; it does not wait for ever."""
+    allowed = {"publish": [right for right in RIGHTS if right != lacking], "subscribe": "_INBOX.>"}
+    users = [
+        {"user": "all", "password": "a"},
+        {"user": "reader", "password": "r", "permissions": allowed},
+    ]
+    options = ServerOptions(
+        accounts={"LOGS": {"jetstream": "enabled", "users": users}}, streams_account="LOGS"
+    )
+    async with EmbeddedServer(tmp_path / "nats", options) as server:
+        url = server.url.replace("//", "//all:a@")
+        async with streams_on(
+            cast("EmbeddedServer", Server(url)), tmp_path / "pipeline"
+        ) as streams:
+            await streams.write(2)
+            as_reader = server.url.replace("//", "//reader:r@")
+            reading = streams.read(
+                "own", "--ephemeral", "--partitions", "0", "--count", "2", NATS_URL=as_reader
+            )
+            log = await reading.ends(1 if lacking else 0)
+
+    if lacking:
+        assert "publish to $JS.API.CONSUMER.CREATE.LOGS_0.own-" in log
+    else:
+        assert len(reading.lines) == 2
+
+
+class Server(NamedTuple):
+    """A server as `streams_on` needs it, with a user in its address."""
+
+    url: str

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from logpipeline.plan.observe import JetStreamOff, found_stream, observe
 
 OWNER = {OWNER_KEY: "team/logs"}
 MIB = 1024 * 1024
+HOUR = 3600 * 10**9
 AUDIT: Config = {
     "name": "audit",
     "durable_name": "audit",
@@ -120,16 +122,63 @@ async def test_a_change_behind_the_plans_back_stops_it(js: JetStream) -> None:
     assert await _field(js, "LOGS_0", "max_msgs") == 7
 
 
-async def test_held_back_changes_do_not_hold_back_the_others(js: JetStream) -> None:
-    """Of one stream, the harmless change is made, and the deleting one is reported."""
-    await reconcile(js, wanted(partitions=1))
+# Fields that are held back, with the value that a stream has first and the one that is asked for.
+HELD: dict[str, tuple[Any, Any]] = {
+    "max_age": (24 * HOUR, 2 * HOUR),
+    "max_msgs": (-1, 1),
+    "max_bytes": (-1, 1000),
+    "max_msgs_per_subject": (-1, 1),
+    "retention": ("limits", "interest"),
+    "discard": ("new", "old"),
+    "storage": ("file", "memory"),
+    "deny_delete": (True, False),
+}
+# Harmless fields: each must wait with the others.
+HARMLESS: dict[str, tuple[Any, Any]] = {
+    "compression": ("none", "s2"),
+    "description": ("", "lines"),
+    "duplicate_window": (60 * 10**9, 30 * 10**9),
+}
 
-    report = await reconcile(js, wanted(partitions=1, compression="s2", max_msgs_per_subject=1))
 
-    assert [change.field for change in report.outcomes[0].held] == ["max_msgs_per_subject"]
+@pytest.mark.parametrize("pair", [*combinations(HELD, 2), *product(HELD, HARMLESS)], ids="+".join)
+async def test_a_change_is_applied_as_a_whole_or_not_at_all(
+    js: JetStream, pair: tuple[str, str]
+) -> None:
+    """While one of two fields is held back, neither is changed, in no stream and no consumer."""
+    fields = HELD | HARMLESS
+    base = {} if "discard" in pair else {"discard": "old"}
+    was, becomes = (base | {field: fields[field][new] for field in pair} for new in (0, 1))
+    await reconcile(js, wanted(partitions=2, consumers=(AUDIT,), **was))
+    before = await _configs(js)
+
+    changed = {**AUDIT, "description": "audits"}
+    report = await reconcile(js, wanted(partitions=2, consumers=(changed,), **becomes))
+
+    assert await _configs(js) == before
     assert not report.is_complete
-    assert await _field(js, "LOGS_0", "compression") == "s2"
-    assert await _field(js, "LOGS_0", "max_msgs_per_subject") == -1
+    assert {outcome.result for outcome in report.outcomes} == {Result.HELD_BACK}
+    assert set(pair) <= {change.field for o in report.outcomes for change in o.held}
+
+
+async def _configs(js: JetStream) -> list[Any]:
+    streams = [await found_stream(js, f"LOGS_{number}") for number in range(2)]
+    consumers = [await js.call(f"CONSUMER.INFO.LOGS_{number}.audit") for number in range(2)]
+    return [
+        *(found.config for found in streams if found is not None),
+        *(info["config"] for info in consumers),
+    ]
+
+
+async def test_a_missing_stream_is_created_while_a_change_is_held_back(js: JetStream) -> None:
+    """Lines need their stream; only changes of what is there wait for a person."""
+    await reconcile(js, wanted(partitions=2))
+    await js.call("STREAM.DELETE.LOGS_1")
+
+    report = await reconcile(js, wanted(partitions=2, max_msgs_per_subject=1))
+
+    assert [o.result for o in report.outcomes] == [Result.HELD_BACK, Result.DONE]
+    assert await found_stream(js, "LOGS_1") is not None
 
 
 async def test_the_first_refusal_ends_it_and_says_what_to_do(js: JetStream) -> None:

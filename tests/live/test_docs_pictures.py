@@ -92,7 +92,7 @@ def test_the_picture_of_the_report_is_drawn_by_a_browser(tmp_path: Path) -> None
         )
     )
     page = tmp_path / "report.html"
-    assert main(["report", "-f", str(resource), "-o", str(page)]) == 0
+    assert main(["report", "-f", str(resource), "--out", str(page)]) == 0
     # The title is the table's place, which differs each time.
     page.write_text(page.read_text().replace(f"{tmp_path}/table", "s3://logs/prod"))
     assert f"{lines:,} lines" in page.read_text()

@@ -13,10 +13,10 @@ import pytest
 from components import raw_nats
 from components.pipeline_up import PipelineUp
 from logpipeline.authority import OPERATOR
+from logpipeline.layout import RunRecord
 from logpipeline.spec import load
 from logpipeline.subjects import Subjects
 from logpipeline.wire import MESSAGE_ID, Batch, encode_headers
-from logpipeline_cli.local.layout import RunRecord
 from waiting import eventually
 
 HOST = "web1"

@@ -14,8 +14,8 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.observe import consumers_of
+from logpipeline.plan.removal import remove
 from logpipeline.tables.progress import TableProgress, table_key
-from logpipeline_operator.jetstream import remove
 
 OWNER: dict[str, Any] = {
     "subject": "logs",

@@ -15,13 +15,13 @@ from components.managed_server import connected, refused
 from components.pipeline_up import PipelineUp
 from logpipeline.authority import OPERATOR
 from logpipeline.credentials import nats_options
+from logpipeline.layout import RunRecord
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import EpochRecord, Progress, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import ControlSubjects, Subjects, advisory_subjects, key_value_subject
-from logpipeline_cli.local.layout import RunRecord
 from waiting import eventually
 
 OWN, OTHER = "web1", "db1"

@@ -17,10 +17,10 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from logpipeline.layout import Layout, RunRecord, default_data
 from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.subjects import names_of
-from logpipeline_cli.local.layout import Layout, RunRecord, default_data
 from logpipeline_spark.formats.choice import Format, logs_of
 from logpipeline_spark.table.counts import by_minute, counted
 from logpipeline_spark.table.files import ROLLUP_MINUTE, FileName, Range

@@ -25,7 +25,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         *_each(
             "local.nats",
             "caFile certFile keyFile credsFile nkeyFile tokenFile userFile passwordFile "
-            "inboxPrefix",
+            "inboxPrefix port",
         ),
         "local.metricsPort",
         *_each("local.shippers[]", "name host pods hostsBelow"),

@@ -55,7 +55,7 @@ class Injected:
         path = folder / "given.yaml"
         path.write_text(text)
         output = folder / "made.yaml"
-        self.code = main(("inject", "-f", str(path), "-o", str(output), *words))
+        self.code = main(("inject", "-f", str(path), "--out", str(output), *words))
         self.text = output.read_text() if output.exists() else ""
 
     @property

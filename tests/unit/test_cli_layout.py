@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.layout import (
+from logpipeline.layout import (
     Component,
     Layout,
+    NoPipeline,
     RunRecord,
     default_data,
     running_layout,
@@ -59,7 +59,7 @@ def test_a_damaged_record_says_what_to_do(text: str) -> None:
     layout = run("one", os.getpid())
     layout.run_file.write_text(text)
 
-    with pytest.raises(CliError, match="remove it, and start"):
+    with pytest.raises(NoPipeline, match="remove it, and start"):
         RunRecord.read(layout)
 
 
@@ -75,7 +75,7 @@ def test_several_running_pipelines_must_be_told_apart() -> None:
     run("one", os.getpid())
     run("two", os.getpid())
 
-    with pytest.raises(CliError, match=r"default\.one, .*default\.two.*--data DIR"):
+    with pytest.raises(NoPipeline, match=r"default\.one, .*default\.two.*--data DIR"):
         running_layout(None, None)
 
 

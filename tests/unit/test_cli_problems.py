@@ -140,6 +140,19 @@ def test_every_table_has_its_line_in_the_status() -> None:
         ),
         ({"shippers": [{"name": "s", "ready": "not connected"}]}, "s: not connected"),
         ({"shippers": [{"name": "s", "unseen_generations": 3}]}, "at least 3 files"),
+        (
+            {
+                "shippers": [
+                    {
+                        "name": "s",
+                        "unreadable_total": 3,
+                        "unreadable": [{"path": "/var/log/secret.log", "reason": "EACCES"}],
+                    }
+                ]
+            },
+            "s: cannot read /var/log/secret.log (permission denied: let the shipper's user read "
+            "it) and 2 more",
+        ),
         ({"shippers": [{"name": "s", "quarantined": 2}]}, "2 messages were refused"),
         ({"shippers": [{"name": "s", "refused_hosts": ["a b"]}]}, "the names of 1 hosts"),
         (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from logpipeline_cli.local.layout import Layout, RunRecord
+from logpipeline.layout import Layout, RunRecord
 from logpipeline_cli.main import main
 from logpipeline_spark.source.options import SourceOptions, login_of, parse
 

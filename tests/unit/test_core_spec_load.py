@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logpipeline.spec import SpecError, load
-from logpipeline.spec.parse import FILE_BYTES_MAX
+from logpipeline.spec.documents import FILE_BYTES_MAX
 
 HEAD = "apiVersion: logpipeline.dev/v1alpha1\nkind: LogPipeline\nmetadata: {name: a}\n"
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from demo_collected import CONTAINER, PLACES, PLAIN, collect, collect_all, lines_of, run_of
+from logpipeline.layout import Layout
 from logpipeline_cli.demonstration.check import (
     Account,
     Origins,
@@ -17,7 +18,6 @@ from logpipeline_cli.demonstration.check import (
     differences,
 )
 from logpipeline_cli.demonstration.screen import Progress
-from logpipeline_cli.local.layout import Layout
 from logpipeline_demo.outputs import CollectedCounter, lines_by_place
 from logpipeline_demo.realfiles import RealFile, default_place
 

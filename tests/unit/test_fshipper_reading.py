@@ -9,6 +9,7 @@ import pytest
 
 from logpipeline.nats.session import RawMessage
 from logpipeline.wire import Batch, encode_headers
+from logpipeline_collector.fshipper import service
 from logpipeline_collector.fshipper.config import Pattern, midnight
 from logpipeline_collector.fshipper.files import DayFiles
 from logpipeline_collector.fshipper.service import Intake
@@ -92,6 +93,23 @@ def test_what_names_bytes_as_lost_has_no_line() -> None:
     intake.take(message(b"", headers=f"NATS/1.0\r\n{block}\r\n".encode()))
 
     assert b"".join(intake.give().values()) == b""
+
+
+def test_hosts_beyond_the_limit_are_refused_for_a_day_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes come and go under new names; those of former days take no place."""
+    monkeypatch.setattr(service, "HOSTS_MAX", 2)
+    now_s = [NOON_S]
+    intake = Intake("s", bytes_max=10_000, clock=lambda: now_s[0])
+    for host in ("a", "b", "c", "a"):
+        intake.take(message(b"x", host=host))
+    assert set(intake.give()) == {"a", "b"}
+    assert intake.refused == {"too-many-hosts": 1}
+
+    now_s[0] += DAY_S
+    intake.take(message(b"x", host="c"))
+    assert set(intake.give()) == {"c"}
 
 
 def test_a_line_that_was_torn_is_not_continued(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.commands import components
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.parts import PARENT_VARIABLE
+from logpipeline_collector.files.naming import Template, origin_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "fshipper.md"
 URL = "127.0.0.1:4222"
@@ -77,6 +78,17 @@ def test_a_producer_that_cannot_start_says_why(
 
     assert said in message
     assert "secret" not in message
+
+
+def test_credentials_that_need_another_package_name_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At the start, instead of trying again for ever."""
+    (tmp_path / "creds").touch()
+    monkeypatch.setattr(fshipper, "find_spec", lambda name: None)
+    message = refused(monkeypatch, "ship", SHIP | {"NATS_CREDS": str(tmp_path / "creds")})
+
+    assert "pip install 'logpipeline[nkeys]'" in message
 
 
 @pytest.mark.parametrize(
@@ -169,5 +181,8 @@ def test_the_page_names_every_variable_and_its_resources_are_good() -> None:
         parse({**resource, **yaml.safe_load(block)})
 
     assert len(found) == 3
+    usual = parse({**resource, "spec": {}}).spec.collectors.file_path
+    place = Template(usual, cluster="", partition=0).place(origin_of("HOST", None), "")
+    assert f"`{place.replace('HOST', '<host>')}`" in text
     for name in {*fshipper.SHIP, *fshipper.COLLECT}:
         assert f"| `{name}` |" in text

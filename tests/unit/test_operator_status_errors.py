@@ -6,6 +6,7 @@ import pytest
 
 from logpipeline.nats.connection import (
     ConnectFailed,
+    Denied,
     NoResponders,
     NotSent,
     OutcomeUnknown,
@@ -31,6 +32,7 @@ NATS_CASES = [
         Reason.NATS_TLS_FAILED,
     ),
     (ConnectFailed(AT + "nats: secure connection not available"), Reason.NATS_TLS_FAILED),
+    (Denied("$JS.API.INFO"), Reason.NATS_PERMISSION_DENIED),
     (JetStreamOff("the nats-server has no JetStream: enable it"), Reason.JETSTREAM_DISABLED),
     (OutcomeUnknown("no answer on $JS.API.INFO in 5 s"), Reason.NATS_SILENT),
     (NoResponders("nothing answers on x"), Reason.NATS_SILENT),

@@ -272,12 +272,13 @@ def test_a_file_that_cannot_be_opened_is_not_gone(tmp_path: Path) -> None:
     chain = folder.take(listing)
     assert chain.read(folder.now_s) is None
     assert chain.unreadable == {"symbolic-link": 1}
+    assert chain.failing() == [(folder.live, "symbolic-link")]
     folder.live.unlink()
     (tmp_path / "kept").rename(folder.live)
     folder.now_s += 5
 
     assert joined(folder.read_on()) == b"one\n"
-    assert chain.missing_bytes == 0
+    assert (chain.missing_bytes, chain.failing()) == (0, [])
 
 
 def test_more_files_than_descriptors_are_all_read(tmp_path: Path) -> None:

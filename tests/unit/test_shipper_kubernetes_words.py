@@ -19,11 +19,12 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("words", "advice"),
-    [((), "give --host $(NODE_NAME)"), (("--host", "node-a"), "KUBERNETES_SERVICE_HOST")],
+    ("words", "code", "advice"),
+    [((), 64, "give --host $(NODE_NAME)"), (("--host", "node-a"), 1, "KUBERNETES_SERVICE_HOST")],
 )
 def test_what_it_lacks_is_told(
     words: tuple[str, ...],
+    code: int,
     advice: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -34,5 +35,5 @@ def test_what_it_lacks_is_told(
     path = tmp_path / "pipeline.yaml"
     path.write_text(RESOURCE)
 
-    assert main(("ship", "-f", str(path), "--data", str(tmp_path), "--kubernetes", *words)) == 1
+    assert main(("ship", "-f", str(path), "--data", str(tmp_path), "--kubernetes", *words)) == code
     assert advice in capsys.readouterr().err

@@ -9,7 +9,14 @@ from __future__ import annotations
 import argparse
 
 from logpipeline_cli.arguments import inspection, pipeline, streams, tables
-from logpipeline_cli.arguments.parser import PROGRAM, Command, Parser, add_commands, add_output
+from logpipeline_cli.arguments.parser import (
+    PROGRAM,
+    Command,
+    Parser,
+    add_commands,
+    add_global,
+    add_output,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -20,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
         "line once, in order.",
         epilog="Start with `logpipeline demo`, then `logpipeline up -f logpipeline.yaml`.",
     )
+    add_global(parser)
     add_commands(parser, COMMANDS)
     return parser
 
@@ -34,7 +42,7 @@ def _samples(parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh", "fish"), help="the shell")
 
 
 COMMANDS = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 
 from logpipeline_cli.arguments import inspection, pipeline
-from logpipeline_cli.arguments.parser import Command, Parser, add_commands, add_output
+from logpipeline_cli.arguments.parser import Command, Parser, add_commands, add_global, add_output
 
 PROGRAM = "kubectl logpipeline"
 
@@ -20,6 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
         "cluster.",
         epilog="Start with `kubectl logpipeline status`.",
     )
+    add_global(parser)
     add_commands(parser, COMMANDS)
     return parser
 

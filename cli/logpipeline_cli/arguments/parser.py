@@ -5,11 +5,19 @@ share.
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 PROGRAM = "logpipeline"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+# As logpipeline.observe.logs reads it; importing that would cost more than the rest of a start.
+LOG_LEVEL_VARIABLE = "LOGPIPELINE_LOG_LEVEL"
+CHOICES_LISTED_MAX = 8
+# Where the parsed arguments hold the names of those that were given.
+_GIVEN = "_given"
 
 Adder = Callable[[argparse.ArgumentParser], None]
 
@@ -20,7 +28,8 @@ class Command:
     ``logpipeline_cli``; it takes the parsed arguments and returns the exit code.
 
     It is a name, and not the function itself, so that help and completion import no code of
-    commands.
+    commands. *extra* names the optional packages that the command needs, as in
+    ``pip install 'logpipeline[query]'``.
     """
 
     name: str
@@ -29,12 +38,73 @@ class Command:
     example: str
     add: Adder
     run: str
+    extra: str = ""
+
+
+class _Once(argparse.Action):
+    """Stores the value of an option that may be given once: of two values, none is obeyed."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        given = vars(namespace).setdefault(_GIVEN, set())
+        if option_string is not None and self.dest in given:
+            raise argparse.ArgumentError(self, "give it once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+class _Version(argparse.Action):
+    """Prints the versions, as `logpipeline version` does, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        from logpipeline_cli.commands.program import version
+
+        parser.exit(version(argparse.Namespace(output="text")))
+
+
+class _LogLevel(argparse.Action):
+    """Sets the level of logs for this process and those that it starts."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        os.environ[LOG_LEVEL_VARIABLE] = str(values)
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that exits with `EXIT_USAGE`. argparse would exit with 2, by which `plan`
     reports changes.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.register("action", None, _Once)
+        self.register("action", "store", _Once)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        import difflib
+
+        known = [str(choice) for choice in action.choices]
+        close = difflib.get_close_matches(str(value), known, n=1)
+        what = "command" if isinstance(action, argparse._SubParsersAction) else "choice"
+        if close:
+            hint = f"did you mean {close[0]!r}?"
+        elif len(known) <= CHOICES_LISTED_MAX:
+            hint = f"choose from {', '.join(known)}"
+        else:
+            hint = "the help lists them"
+        raise argparse.ArgumentError(action, f"there is no {what} {value!r}: {hint}")
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Print the mistake and the command that shows the help, and exit."""
@@ -48,8 +118,20 @@ def add_commands(parser: argparse.ArgumentParser, commands: Iterable[Command]) -
     actions = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in commands:
         sub = add_action(actions, command.name, command.help, command.description, command.example)
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(run=command.run, extra=command.extra)
         command.add(sub)
+
+
+def add_global(parser: argparse.ArgumentParser) -> None:
+    """Add the options that stand before the command."""
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the versions, and exit")
+    parser.add_argument(
+        "--log-level",
+        action=_LogLevel,
+        choices=LOG_LEVELS,
+        default=argparse.SUPPRESS,
+        help="the level of log records of components (info, or $LOGPIPELINE_LOG_LEVEL)",
+    )
 
 
 def add_action(

@@ -11,6 +11,7 @@ from logpipeline_cli.arguments.parser import (
     add_nats,
     add_output,
     add_pipeline,
+    add_yes,
     number,
 )
 
@@ -51,6 +52,30 @@ def _allow_data_loss(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also apply changes that delete stored messages",
     )
+
+
+def _validate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        nargs="+",
+        required=True,
+        help="files of YAML or JSON, folders of them, or - for standard input",
+    )
+    add_output(parser)
+
+
+def _delete(parser: argparse.ArgumentParser) -> None:
+    add_pipeline(parser)
+    add_nats(parser)
+    parser.add_argument(
+        "--with-data",
+        action="store_true",
+        help="also delete its data folder: collected files, positions, table, and the server's "
+        "store",
+    )
+    add_yes(parser)
 
 
 def _nats_auth(parser: argparse.ArgumentParser) -> None:
@@ -193,9 +218,7 @@ def add_inject(parser: argparse.ArgumentParser) -> None:
         metavar="KIND=SECRET:KEY,…",
         help="credentials for your own NATS: tls, creds, nkey, token or user (may be repeated)",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="where to write (default: standard output)"
-    )
+    parser.add_argument("--out", metavar="FILE", help="where to write (default: standard output)")
 
 
 COMMANDS = (
@@ -240,6 +263,26 @@ COMMANDS = (
         run="commands.plan:apply",
     ),
     Command(
+        name="validate",
+        help="find the mistakes of resources, without a server",
+        description="Check LogPipelines without a server: each mistake with its line and column,\n"
+        "and warnings: globs that match no file here, ~, and brackets. Exits with 1 if there is a\n"
+        "mistake. Of folders only LogPipelines are checked.",
+        example="logpipeline validate -f logpipeline.yaml deploy/",
+        add=_validate,
+        run="commands.validate:run",
+    ),
+    Command(
+        name="delete",
+        help="delete the streams and consumers of a pipeline, and its data if asked to",
+        description="Delete the streams and consumers of a pipeline that does not run, after a\n"
+        "question. Lines that are only there are lost. Collected files and positions stay, unless\n"
+        "--with-data is given. Streams and consumers of others are not touched.",
+        example="logpipeline delete -f logpipeline.yaml --with-data",
+        add=_delete,
+        run="commands.delete:run",
+    ),
+    Command(
         name="nats-auth",
         help="write users and accounts for your own nats-server",
         description="Write the accounts and users of a LogPipeline for your own nats-server, and\n"
@@ -279,6 +322,7 @@ COMMANDS = (
         example="logpipeline operator --namespace logging --kubeconfig ~/.kube/config",
         add=_operator,
         run="commands.components:operator",
+        extra="operator",
     ),
     Command(
         name="callout",
@@ -289,6 +333,7 @@ COMMANDS = (
         example="logpipeline callout -f logpipeline.yaml --keys jwks.json --issuer issuer.nk",
         add=_callout,
         run="commands.components:callout",
+        extra="operator",
     ),
     Command(
         name="inject",

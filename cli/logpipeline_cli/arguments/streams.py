@@ -201,13 +201,14 @@ def _stream(parser: argparse.ArgumentParser) -> None:
 
 def _replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o",
+        "--out",
         dest="into",
         metavar="DIR|-",
         required=True,
         help="the folder to write to, new or of this replay only, or - for standard output",
     )
     parser.add_argument(
+        "-o",
         "--output",
         choices=("raw", "cri", "json"),
         help="the format of lines (default: that of the resource's collectors)",
@@ -364,7 +365,7 @@ processed the batch) in its environment.""",
         description="Write stored messages again as the collectors would: decoded, in order, each\n"
         "line once, in files of the same names. No reader's position changes. When a replay into\n"
         "a folder was interrupted, the same command continues it.",
-        example="logpipeline replay --since 2h --host web1.example.net -o /tmp/web1",
+        example="logpipeline replay --since 2h --host web1.example.net --out /tmp/web1",
         add=_replay,
         run="commands.replay:run",
     ),

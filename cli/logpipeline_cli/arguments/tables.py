@@ -159,7 +159,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     _where(parser)
     _times(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", default="report.html", help="where to write (report.html)"
+        "--out", metavar="FILE", default="report.html", help="where to write (report.html)"
     )
 
 
@@ -181,6 +181,7 @@ COMMANDS = (
         example="logpipeline table verify -f logpipeline.yaml",
         add=_table,
         run="commands.table:run",
+        extra="spark",
     ),
     Command(
         name="query",
@@ -192,14 +193,16 @@ COMMANDS = (
         example='logpipeline query "SELECT host, sum(lines) FROM minutes GROUP BY host"',
         add=_query,
         run="commands.query:run",
+        extra="query",
     ),
     Command(
         name="report",
         help="write an HTML page of plots from the counts",
         description="Write one self-contained HTML page: volume by host, namespace and level, the\n"
         "error rate, the containers with the most lines, and gaps.",
-        example="logpipeline report --since 24h -o report.html",
+        example="logpipeline report --since 24h --out report.html",
         add=_report,
         run="commands.report:run",
+        extra="query",
     ),
 )

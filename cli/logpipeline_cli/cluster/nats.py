@@ -16,13 +16,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from logpipeline.authority import READERS_DOMAIN, inbox_prefix, user_of_reader
+from logpipeline.layout import Layout, default_data
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.cluster.api import Forbidden, Manifest, NotFound, path
 from logpipeline_cli.cluster.kubectl import Forward
 from logpipeline_cli.cluster.session import Found
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.target import Target
 from logpipeline_operator.children import config, credentials, names, nats_tls
 from logpipeline_operator.secret_files import SecretProblem, contents, encoded, write

@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 
 from logpipeline.authority import inbox_prefix, user_of_host
 from logpipeline.credentials import nats_options
+from logpipeline.layout import Layout, default_data
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.observe import logs
 from logpipeline.process import keep_freed_memory
 from logpipeline.spec import LogPipeline, load
 from logpipeline_cli import fshipper
-from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.layout import Layout, default_data
+from logpipeline_cli.errors import CliError, UsageError
 from logpipeline_cli.local.parts import die_with_parent
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def http_address(text: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise CliError(f"--http {text!r}: give HOST:PORT, such as 127.0.0.1:9100 or 0.0.0.0:9100")
+        raise UsageError(f"--http {text!r}: give HOST:PORT, such as 127.0.0.1:9100 or 0.0.0.0:9100")
     return host.strip("[]"), int(port)
 
 
@@ -112,12 +112,12 @@ def ship(args: argparse.Namespace) -> int:
     data = Path(args.data) if args.data else None
     folder = data or Layout(default_data(pipeline.namespace, pipeline.name)).shipper(name)
     if args.kubernetes and not args.host:
-        raise CliError("--kubernetes needs the node's name: give --host $(NODE_NAME)")
+        raise UsageError("--kubernetes needs the node's name: give --host $(NODE_NAME)")
     host, port = http_address(args.http)
     nats = server_of(pipeline, args.nats).named(f"logpipeline shipper {name}")
     if args.as_host:
         if not args.host:
-            raise CliError("--as-host needs the host's name: give --host $(NODE_NAME)")
+            raise UsageError("--as-host needs the host's name: give --host $(NODE_NAME)")
         nats = replace(nats, inbox_prefix=inbox_prefix(user_of_host(args.host)))
     config = from_pipeline(
         pipeline,
@@ -282,6 +282,6 @@ def callout(args: argparse.Namespace) -> int:
     answers = Answers(pipeline, issuer, keys.current)
     http = http_address(args.http)
     if (args.store is None) != (args.pages is None):
-        raise CliError("--store and --pages need each other: give both, or none")
+        raise UsageError("--store and --pages need each other: give both, or none")
     watch = StoreWatch(Path(args.store), args.pages, end_servers) if args.store else None
     return run_until_stopped("callout", lambda stop: serve(nats, answers, http, watch, stop))

@@ -21,7 +21,7 @@ from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.process import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
-from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
@@ -44,11 +44,7 @@ IDLE_S = 0.5
 
 
 def render(batch: Batch, output: Output) -> bytes:
-    """Return the lines of *batch*: as the program wrote them, as the runtime did, or as JSON.
-
-    Raises:
-        BadMessage: a message cannot be decoded.
-    """
+    """Return the lines of *batch*: as the program wrote them, as the runtime did, or as JSON."""
     return b"".join(_render(message, output) for message in batch.messages)
 
 
@@ -226,6 +222,7 @@ class _Loop:
         try:
             data = render(batch, self._args.output)
         except BadMessage as error:
+            # The consumer gets headers only; the reader hands out no other such message.
             return Outcome(UNREADABLE, f"it cannot be decoded: {error}")
         if self._command is not None:
             return await self._command.run(data, environment_of(batch))
@@ -277,7 +274,7 @@ def _options(args: argparse.Namespace) -> ConsumeOptions:
 def _command(args: argparse.Namespace) -> Command | None:
     words = args.retry_on.split(",")
     if not all(word.isdecimal() and int(word) <= 255 for word in words):
-        raise CliError(f"--retry-on {args.retry_on!r}: give exit codes such as 75 or 75,111")
+        raise UsageError(f"--retry-on {args.retry_on!r}: give exit codes such as 75 or 75,111")
     timeout_s = _span_s("--timeout", args.timeout)
     if args.exec is None:
         return None
@@ -293,7 +290,7 @@ def _span_s(option: str, text: str) -> float:
     try:
         return parse_duration(text) / NS
     except QuantityError as error:
-        raise CliError(f"{option}: {error}") from error
+        raise UsageError(f"{option}: {error}") from error
 
 
 def _counted(counts: dict[str, int]) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from logpipeline.layout import Layout
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline, load
 from logpipeline_cli.commands.samples import folder as samples_folder
@@ -22,7 +23,6 @@ from logpipeline_cli.demonstration.check import Origins, Written, check_files, c
 from logpipeline_cli.demonstration.rehearsal import BusyApplication, Probe, Rehearsal
 from logpipeline_cli.demonstration.screen import Progress, Screen
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
-from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.running import running
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.outputs import CollectedCounter

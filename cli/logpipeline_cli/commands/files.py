@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from logpipeline.layout import Layout, default_data, running_layout
 from logpipeline.observe.logs import printable
 from logpipeline.spec import load
 from logpipeline_cli.committed import Reading, pieces_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.file_entries import Entry
-from logpipeline_cli.local.layout import Layout, default_data, running_layout
 from logpipeline_cli.output import bytes_text, print_json, table, write_content
 
 

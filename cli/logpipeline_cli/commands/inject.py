@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
     if not found:
         kinds = ", ".join(TEMPLATES)
         raise CliError(f"{args.file} has no workload: give a manifest with one of {kinds}")
-    if args.output is None:
+    if args.out is None:
         sys.stdout.write(result)
     else:
-        _write(Path(args.output), result)
+        _write(Path(args.out), result)
     return EXIT_OK
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from logpipeline.authority import user_of_host
 from logpipeline.spec import load
 from logpipeline.subjects import BadHost, check_host
-from logpipeline_cli.errors import EXIT_OK, CliError
+from logpipeline_cli.errors import EXIT_OK, CliError, UsageError
 from logpipeline_cli.local.users import Logins, private
 
 CONFIG = "accounts.conf"
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         shippers = {user_of_host(host): (check_host(host),) for host in args.host}
     except BadHost as error:
-        raise CliError(f"--host: {error}") from None
+        raise UsageError(f"--host: {error}") from None
     try:
         logins = Logins(pipeline, folder, streams=args.account, nodes=f"{args.account}_NODES")
         accounts = logins.accounts(shippers)

@@ -12,7 +12,7 @@ from logpipeline.nats.scan import StreamChanged
 from logpipeline.partition import partition_of
 from logpipeline.spec.partition_list import selects
 from logpipeline.subjects import Subjects, check_host
-from logpipeline_cli.errors import EXIT_OK, CliError
+from logpipeline_cli.errors import EXIT_OK, CliError, UsageError
 from logpipeline_cli.replaying.reading import Pace, Question, Reader, SinkOf, Span, span_of
 from logpipeline_cli.replaying.sinks import Folder, FolderSink, Page, PageSink, config_of
 from logpipeline_cli.target import Target, connected, find_target
@@ -108,12 +108,12 @@ def _partitions(target: Target, question: Question, chosen: str | None) -> list[
         try:
             numbers = [number for number in numbers if selects(chosen, number)]
         except ValueError:
-            raise CliError(f"--partition {chosen!r}: give numbers such as 0,2-4") from None
+            raise UsageError(f"--partition {chosen!r}: give numbers such as 0,2-4") from None
     if question.host is not None:
         of_host = partition_of(question.host, partitions)
         numbers = [number for number in numbers if number == of_host]
     if not numbers:
-        raise CliError(f"--partition {chosen!r} names no partition of this pipeline or host")
+        raise UsageError(f"--partition {chosen!r} names no partition of this pipeline or host")
     if question.has_sequences and len(numbers) > 1:
         raise CliError(
             "--from-seq and --to-seq are sequences of one stream: give --partition N, too"

@@ -13,7 +13,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from logpipeline_cli.errors import EXIT_OK, CliError
+import duckdb
+import plotly.graph_objects as go
+import plotly.io
+
+from logpipeline_cli.errors import EXIT_OK
 from logpipeline_cli.output import bytes_text
 from logpipeline_cli.tables.duck import opened
 from logpipeline_cli.tables.target import logs_for, storage_for
@@ -23,13 +27,6 @@ from logpipeline_spark.table.counts import ERROR_LEVELS
 from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.verify import state_of
-
-try:
-    import duckdb
-    import plotly.graph_objects as go
-    import plotly.io
-except ImportError as error:
-    raise CliError(f"{error.name} is not installed: pip install 'logpipeline[query]'") from None
 
 # More series than this make a plot unreadable; the others are added up.
 SERIES_MAX = 10
@@ -89,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     since, until = moment(args.since, now=now), moment(args.until, now=now)
     with opened(storage, logs, since=since, until=until) as connection:
         answers = ask(connection, storage, logs)
-    target = Path(args.output)
+    target = Path(args.out)
     target.write_text(page(f"Logs of {storage.url}", answers, made=now), encoding="utf-8")
     print(f"{target}: {answers.lines} lines")
     return EXIT_OK

@@ -18,7 +18,7 @@ from logpipeline.tables.state import tables_of
 from logpipeline_cli.dead_letters.entries import room_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
-from logpipeline_cli.problems import acknowledged, conflicts, lost, problems, untold
+from logpipeline_cli.problems import acknowledged, conflicts, lost, of_shipper, problems, untold
 from logpipeline_cli.tables.status import as_json, standing, why_no_table
 from logpipeline_cli.target import Target, ask, connected, find_target
 from logpipeline_cli.time_arguments import time_text
@@ -26,7 +26,8 @@ from logpipeline_cli.time_arguments import time_text
 WATCH_EVERY_S = 1.0
 ROWS_SHOWN_MAX = 20
 _SHIPPER_COLUMNS = (
-    *("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "ON THE WAY", "MISSING", "UNSEEN", "REFUSED"),
+    *("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "ON THE WAY", "MISSING", "UNSEEN", "UNREADABLE"),
+    "REFUSED",
     "STATE",
 )
 # Returns further fields of the status, by their names in JSON: what the operator found.
@@ -94,6 +95,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "namespace": pipeline.namespace,
         "server": _without_secret(js.connection.options.servers[0]),
         "serverTrouble": target.run.trouble if target.run is not None else "",
+        "heldBack": target.run.held if target.run is not None else "",
         "partitions": [asdict(state) for state in partitions],
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
@@ -131,6 +133,7 @@ def render(status: dict[str, Any]) -> str:
         *([status["checked"]] if "checked" in status else []),
         *([f"Warning: {status['unchecked']}"] if "unchecked" in status else []),
         *([f"server: {status['serverTrouble']}"] if status.get("serverTrouble") else []),
+        *([f"held back: {status['heldBack']}"] if status.get("heldBack") else []),
         *([f"no table: {status['noTable']}"] if status["noTable"] else []),
         *standing(status),
         *conditions_text(status.get("conditions", [])),
@@ -210,7 +213,6 @@ def _partition_row(state: PartitionState) -> tuple[object, ...]:
 
 
 def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
-    problem = answer.get("live") or answer.get("ready")
     return (
         answer.get("name", ""),
         answer.get("hosts", 0),
@@ -219,8 +221,9 @@ def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
         bytes_text(answer.get("on_the_way_bytes", 0)),
         bytes_text(answer.get("missing_bytes", 0)),
         answer.get("unseen_generations", 0),
+        answer.get("unreadable_total", 0),
         answer.get("quarantined", 0),
-        problem or "fine",
+        next(of_shipper(answer), "fine"),
     )
 
 

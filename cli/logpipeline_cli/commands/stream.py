@@ -12,12 +12,13 @@ from typing import Any
 
 from logpipeline.authority import OPERATOR, TABLE
 from logpipeline.credentials import nats_options
-from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
+from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream, StoredMessage
 from logpipeline.partition import partition_of
 from logpipeline.plan.export import NotExportable, export_streams
 from logpipeline.plan.model import Config
 from logpipeline.plan.observe import consumers_of, stream_names
 from logpipeline.subjects import Subjects, check_host, names_of
+from logpipeline.wire import BadMessage, decode_headers, decode_payload, parse_headers
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.fshipper import nats_of
 from logpipeline_cli.output import agreed, bytes_text, escaped, print_json, table
@@ -67,7 +68,7 @@ async def _remove(target: Target, args: argparse.Namespace) -> int:
         if message is None:
             raise CliError(f"stream {stream} has no message {args.sequence}")
         print(f"{stream} {args.sequence}: {message.subject}, {bytes_text(len(message.data))}")
-        print(f"  {escaped(message.data[:SHOWN_BYTES_MAX])}")
+        print(f"  {escaped(_lines_of(message)[:SHOWN_BYTES_MAX])}")
         if not agreed("Delete it for good?", yes=args.yes):
             print("Nothing was deleted.")
             return EXIT_FAILED
@@ -77,6 +78,15 @@ async def _remove(target: Target, args: argparse.Namespace) -> int:
         "table: see docs/consuming.md, Privacy."
     )
     return EXIT_OK
+
+
+def _lines_of(message: StoredMessage) -> bytes:
+    """Return the lines of *message*, unpacked; if it is damaged, its bytes as they are stored."""
+    try:
+        batch = decode_headers(parse_headers(message.headers)) if message.headers else None
+        return decode_payload(batch, message.data) if batch is not None else message.data
+    except BadMessage:
+        return message.data
 
 
 async def _purge(target: Target, args: argparse.Namespace) -> int:

@@ -31,12 +31,9 @@ def _run(args: argparse.Namespace) -> int:
     from logpipeline.observe import logs
     from logpipeline_cli.commands.components import http_address, server_of
     from logpipeline_cli.local.parts import die_with_parent
+    from logpipeline_spark.job import service
+    from logpipeline_spark.job.settings import settings_of
 
-    try:
-        from logpipeline_spark.job import service
-        from logpipeline_spark.job.settings import settings_of
-    except ImportError as error:
-        raise CliError(f"{error.name} is not installed: pip install 'logpipeline[spark]'") from None
     die_with_parent()
     logs.setup("table")
     pipeline, layout = pipeline_and_layout(args)

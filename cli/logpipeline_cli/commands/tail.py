@@ -18,7 +18,7 @@ from logpipeline.nats.jetstream import ApiError, JetStream, StoredMessage
 from logpipeline.nats.scan import DirectReader
 from logpipeline.partition import partition_of
 from logpipeline.subjects import Subjects, check_host
-from logpipeline_cli.errors import EXIT_OK, CliError
+from logpipeline_cli.errors import EXIT_OK, CliError, UsageError
 from logpipeline_cli.output import escaped_name, write_line
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
@@ -248,4 +248,4 @@ def _pattern(text: str | None) -> re.Pattern[bytes] | None:
     try:
         return re.compile(os.fsencode(text))
     except re.error as error:
-        raise CliError(f"--grep {escaped_name(text)!r}: {error}") from error
+        raise UsageError(f"--grep {escaped_name(text)!r}: {error}") from error

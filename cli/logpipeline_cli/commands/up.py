@@ -8,13 +8,14 @@ import hashlib
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from logpipeline.layout import Layout, default_data
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline, check_update, load
 from logpipeline_cli.errors import EXIT_OK, CliError, explain
-from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.local.running import (
     apply_here,
     running,
@@ -50,8 +51,19 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
         layout,
         nats=args.nats,
         allow_data_loss=args.allow_data_loss,
-        on_line=lambda name, line: print(f"{name}: {logs.printable(line)}", file=sys.stderr),
+        on_line=_shown(),
     ) as supervisor:
+        if supervisor.held:
+            log.error(
+                "a part of the resource waits, and the streams stay as they are; to apply it, "
+                "change the file, or start again with --allow-data-loss",
+                extra={"why": supervisor.held},
+            )
+        if not supervisor.pipeline.spec.local.shippers:
+            log.warning(
+                "no files are shipped: the resource lists no spec.local.shippers; collectors write "
+                "what others publish"
+            )
         log.info(
             "running; Ctrl-C drains and stops",
             extra={"data": str(layout.data), "files": str(layout.data / "collectors")},
@@ -61,6 +73,16 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
             await stop.wait()
             watcher.cancel()
         log.info("stopping; lines that are in the log files are still sent and written")
+
+
+def _shown() -> Callable[[str, str], None]:
+    """Return what prints a line of a part's log: for people on a terminal, else as it is."""
+    as_text = logs.text_of if sys.stderr.isatty() else logs.printable
+
+    def show(name: str, line: str) -> None:
+        print(f"{name}: {as_text(line)}", file=sys.stderr)
+
+    return show
 
 
 async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:
@@ -104,10 +126,12 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
         )
     pipeline = with_table_if_possible(pipeline)
     async with supervisor.applying:
-        await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
+        held = await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
         write_applied(pipeline, supervisor.layout)
-        await supervisor.change(pipeline)
+        await supervisor.change(pipeline, held=held)
     log.info("applied the changed file")
+    if held:
+        log.warning("a part of it waits for --allow-data-loss", extra={"why": held})
 
 
 def _digest(file: Path) -> bytes | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from logpipeline.layout import Layout
 from logpipeline_cli.demonstration.screen import Progress
-from logpipeline_cli.local.layout import Layout
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from logpipeline_demo.outputs import Collected, lines_by_place

@@ -15,19 +15,20 @@ from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.filelock import FileLock, FileLocked
+from logpipeline.layout import Layout
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.plan.apply import Report, Result, apply, plan_pipeline
+from logpipeline.plan.apply import Report, Result, apply, plan_pipeline, report_of_held
 from logpipeline.plan.desired import desired
 from logpipeline.plan.diff import make_plan
+from logpipeline.plan.model import Kind
 from logpipeline.plan.observe import JetStreamOff, account_of, observe
 from logpipeline.plan.trim import trim_forever
-from logpipeline.spec import LogPipeline, dump, expand_local
+from logpipeline.spec import LogPipeline, SpecError, dump, expand_local, load
 from logpipeline_cli.commands.plan import explain_report
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
-from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.tables.status import why_no_table
@@ -195,17 +196,19 @@ async def running(
     """
     layout.data.mkdir(parents=True, exist_ok=True)
     pipeline = with_table_if_possible(pipeline)
-    with _only_one(layout):
+    with only_one(layout):
         async with (
             _server(pipeline, layout, nats) as (options, server),
             _connection(options) as js,
         ):
-            await apply_here(js, pipeline, allow_data_loss=allow_data_loss)
+            pipeline, held = await begin_with(js, pipeline, layout, allow_data_loss=allow_data_loss)
             write_applied(pipeline, layout)
             url = ",".join(options.servers)
-            supervisor = Supervisor(layout, js, url, pipeline, on_line, server)
+            supervisor = Supervisor(layout, js, url, pipeline, on_line, server, held=held)
             helpers = _helpers(supervisor, server)
             try:
+                # The server was started with the users of the given resource.
+                await supervisor.update_users()
                 await supervisor.start()
                 yield supervisor
             finally:
@@ -252,17 +255,74 @@ def with_table_if_possible(pipeline: LogPipeline) -> LogPipeline:
     return replace(pipeline, spec=replace(pipeline.spec, table=table))
 
 
-async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> None:
-    """Change JetStream so that it matches *pipeline*.
+async def begin_with(
+    js: JetStream, pipeline: LogPipeline, layout: Layout, *, allow_data_loss: bool
+) -> tuple[LogPipeline, str]:
+    """Change JetStream for a start, and return the resource to run, and what is held back of the
+    given *pipeline*; empty if nothing is.
+
+    While a part of its change is held back, the pipeline runs as it was last applied in *layout*:
+    lines must not wait until a person decides about the change.
+
+    Raises:
+        CliError: a change failed; the message says which, and why.
+    """
+    plan = await plan_pipeline(js, pipeline)
+    held_back = report_of_held(plan, allow_data_loss=allow_data_loss)
+    if held_back is None:
+        report = await apply(js, plan, allow_data_loss=allow_data_loss)
+        _raise_if_failed(pipeline, report)
+        return pipeline, "" if report.is_complete else _mismatch(pipeline, report)
+    held = _mismatch(pipeline, held_back)
+    former = _last_applied(pipeline, layout)
+    if former is not None:
+        plan = await plan_pipeline(js, former)
+    report = await apply(js, plan, allow_data_loss=False)
+    _raise_if_failed(former or pipeline, report)
+    return former or pipeline, held
+
+
+def _last_applied(pipeline: LogPipeline, layout: Layout) -> LogPipeline | None:
+    """Return what last ran in *layout* under the name of *pipeline*, None if that is not known."""
+    try:
+        former = load(layout.pipeline)
+    except (OSError, SpecError):
+        return None
+    is_same = (former.namespace, former.name) == (pipeline.namespace, pipeline.name)
+    return with_table_if_possible(former) if is_same else None
+
+
+async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> str:
+    """Change JetStream so that it matches *pipeline*, or change nothing if a part of the change
+    must be held back. Return what is kept all the same, such as a consumer with its position;
+    empty if nothing is.
 
     Raises:
         CliError: a change failed or was held back; the message says which, and why.
     """
     plan = await plan_pipeline(js, pipeline)
+    held_back = report_of_held(plan, allow_data_loss=allow_data_loss)
+    if held_back is not None:
+        raise CliError(_mismatch(pipeline, held_back))
     report = await apply(js, plan, allow_data_loss=allow_data_loss)
-    if not report.is_complete:
-        name = f"{pipeline.namespace}/{pipeline.name}"
-        raise CliError(f"JetStream does not match {name}:\n{explain_report(report)}")
+    _raise_if_failed(pipeline, report)
+    return "" if report.is_complete else _mismatch(pipeline, report)
+
+
+def _raise_if_failed(pipeline: LogPipeline, report: Report) -> None:
+    # Streams of others are not for us to write to; what else is held back leaves ours as they are.
+    is_failed = any(
+        outcome.result not in (Result.DONE, Result.HELD_BACK)
+        or outcome.step.kind is Kind.ADOPT_NEEDED
+        for outcome in report.outcomes
+    )
+    if is_failed or any(problem.is_blocking for problem in report.problems):
+        raise CliError(_mismatch(pipeline, report))
+
+
+def _mismatch(pipeline: LogPipeline, report: Report) -> str:
+    name = f"{pipeline.namespace}/{pipeline.name}"
+    return f"JetStream does not match {name}:\n{explain_report(report)}"
 
 
 def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
@@ -274,7 +334,12 @@ def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
 
 
 @contextmanager
-def _only_one(layout: Layout) -> Iterator[None]:
+def only_one(layout: Layout) -> Iterator[None]:
+    """Keep others from running the pipeline of *layout* meanwhile.
+
+    Raises:
+        CliError: it runs.
+    """
     try:
         lock = FileLock.take(layout.data / "run.lock")
     except FileLocked as error:
@@ -299,6 +364,7 @@ async def _server(
         yield nats_options(pipeline, servers=servers), None
         return
     options = ServerOptions(
+        port=pipeline.spec.local.nats.port or 0,
         server_name=pipeline.name,
         accounts=users.accounts(pipeline, layout),
         streams_account=STREAMS_ACCOUNT,

@@ -19,6 +19,7 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.group.assignment import GroupTaken, ensure_assigned
 from logpipeline.group.membership import LEFT, shows_life
 from logpipeline.lag import survey
+from logpipeline.layout import Component, Layout, RunRecord
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -30,7 +31,6 @@ from logpipeline_cli.commands.components import LOGIN_VARIABLE
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
-from logpipeline_cli.local.layout import Component, Layout, RunRecord
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.target import ask
 from logpipeline_collector.folder import known_identity
@@ -174,6 +174,8 @@ class Supervisor:
     on_line: Callable[[str, str], None] = lambda name, line: None
     server: EmbeddedServer | None = None
     keeper: Keeper | None = None
+    # What is held back of the resource with which `up` was started.
+    held: str = ""
     # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
@@ -213,11 +215,12 @@ class Supervisor:
             self._start_table()
         self.write_record()
 
-    async def change(self, pipeline: LogPipeline) -> None:
+    async def change(self, pipeline: LogPipeline, *, held: str = "") -> None:
         """Change the parts to match *pipeline*; more or fewer collectors need no restart of
-        others.
+        others. *held* is what JetStream keeps all the same.
         """
         old, self.pipeline = self.pipeline, pipeline
+        self.held = held
         await self.update_users()
         if _shipper_settings(old) != _shipper_settings(pipeline):
             await self._restart_shippers()
@@ -276,6 +279,7 @@ class Supervisor:
             login=str(self.layout.login(OPERATOR)) if self.server is not None else "",
             components=parts,
             trouble=self.keeper.trouble if self.keeper is not None else "",
+            held=self.held,
         )
         try:
             record.write(self.layout)

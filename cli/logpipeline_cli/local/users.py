@@ -22,9 +22,9 @@ from logpipeline.authority import (
     shipper_user,
 )
 from logpipeline.credentials import PASSWORD_FILE, USER_FILE
+from logpipeline.layout import Layout
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import LocalShipper
-from logpipeline_cli.local.layout import Layout
 from logpipeline_shipper.config import host_of
 
 PASSWORD_BYTES = 24

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+import duckdb
+
 from logpipeline.multiline import Rules
 from logpipeline_cli.errors import CliError
 from logpipeline_spark.errors import Refused
@@ -19,11 +21,6 @@ from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.search import Search, dataset
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.word_filters import NOT_IN_WORDS, words_of
-
-try:
-    import duckdb
-except ImportError:
-    raise CliError("duckdb is not installed: pip install 'logpipeline[query]'") from None
 
 VIEWS = (
     ("lines", LINES_AREA, LINES),

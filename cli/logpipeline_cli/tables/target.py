@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from logpipeline.layout import Layout, default_data, running_layout
 from logpipeline.spec import LogPipeline, load
 from logpipeline.spec.parse import expand_local
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.layout import Layout, default_data, running_layout
 from logpipeline_cli.tables.status import why_no_table
 from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.formats.log import Logs

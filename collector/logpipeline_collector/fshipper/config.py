@@ -23,8 +23,9 @@ BUFFER_BYTES_MAX = 64 * MIB
 # Memory that a line takes beside its bytes, at least.
 LINE_OVERHEAD_BYTES = 120
 OPEN_FILES_MAX = 256
-# Any client may publish on the subjects, so the number of hosts with files is limited.
-HOSTS_MAX = 100_000
+# Any client may publish on the subjects, so the number of hosts with files of one day is limited:
+# far above the largest clusters, and some 100 MB of names.
+HOSTS_MAX = 1_000_000
 # Consumers whose deliveries are counted: one a partition, and those that were recreated.
 CONSUMERS_MAX = 10_000
 SYNC_INTERVAL_S = 1.0

@@ -30,6 +30,7 @@ from logpipeline_collector.fshipper.config import (
     RETRY_S,
     SYNC_INTERVAL_S,
     ReaderConfig,
+    midnight,
 )
 from logpipeline_collector.fshipper.files import DayFiles, SyncFailed
 
@@ -49,14 +50,19 @@ EXIT_BROKEN = 3
 class Intake:
     """The lines that wait to be written, in the order in which they came, at most *bytes_max*."""
 
-    def __init__(self, subject: str, *, bytes_max: int) -> None:
+    def __init__(
+        self, subject: str, *, bytes_max: int, clock: Callable[[], float] = time.time
+    ) -> None:
         self.lines = 0
         self.dropped = 0
         self.undelivered = 0
         self.refused: Counter[str] = Counter()
+        self.refused_today: Counter[str] = Counter()
         self.size = 0
         self._bytes_max = bytes_max
         self._waiting: list[tuple[str, bytes]] = []
+        self._clock = clock
+        self._day: time.struct_time | None = None
         self._hosts: set[str] = set()
         self._last: dict[bytes, int] = {}
         self._subject = re.compile(rf"{re.escape(subject)}\.p\d+\.(.+)")
@@ -99,10 +105,21 @@ class Intake:
                 check_host(host)
             except BadHost as error:
                 raise BadMessage("bad-host", str(error)) from error
+            self._turn_to(midnight(self._clock()))
             if len(self._hosts) >= HOSTS_MAX:
-                raise BadMessage("too-many-hosts", f"{HOSTS_MAX} hosts have files already")
+                raise BadMessage(
+                    "too-many-hosts", f"{HOSTS_MAX} hosts have files of this day already"
+                )
             self._hosts.add(host)
         return host
+
+    def _turn_to(self, day: time.struct_time) -> None:
+        """Forget the hosts of another day: nodes come and go, under ever new names."""
+        if day != self._day:
+            self._day = day
+            self._hosts.clear()
+            # Logged once a day.
+            self.refused_today.clear()
 
     def _note_gap(self, message: RawMessage) -> None:
         if not message.reply.startswith(_STREAM_REPLY):
@@ -128,7 +145,8 @@ class Intake:
 
     def _refuse(self, reason: str, detail: str) -> None:
         self.refused[reason] += 1
-        if self.refused[reason] == 1:
+        self.refused_today[reason] += 1
+        if self.refused_today[reason] == 1:
             log.error(
                 "a message is not a line of a host; further ones are only counted",
                 extra={"reason": reason, "detail": detail},

@@ -181,10 +181,8 @@ class Batch:
 
     @property
     def lines(self) -> Iterator[Line]:
-        """The lines of all messages.
-
-        Raises:
-            BadMessage: a message cannot be decoded.
+        """The lines of all messages; a reader hands out no message that cannot be decoded, unless
+        its consumer gets headers only.
         """
         for message in self.messages:
             yield from message.lines

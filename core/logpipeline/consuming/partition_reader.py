@@ -25,14 +25,15 @@ from logpipeline.consuming.message import (
     Resends,
     is_for_another,
 )
-from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeOptions, Stopped
+from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeError, ConsumeOptions, Stopped
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.failpoints import reach
-from logpipeline.nats.connection import Connection, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import Subjects
+from logpipeline.wire import BadMessage
 
 IN_PROGRESS = b"+WPI"
 ACK = b"+ACK"
@@ -176,6 +177,9 @@ class PartitionReader(ABC):
                 self._reader = self._make_reader()
                 await self._reader.open()
                 self._was_open = True
+            except Denied as error:
+                # No time helps: a person has to give the right.
+                raise ConsumeError(str(error)) from error
             except (NotSent, OutcomeUnknown, ReaderClosed, ApiError) as error:
                 if isinstance(error, ApiError) and not error.is_trouble:
                     raise
@@ -289,6 +293,17 @@ class PartitionReader(ABC):
             counts.sent_again += 1
             return None
         return message
+
+    def why_unreadable(self, batch: Batch) -> str:
+        """Return why a message of *batch* cannot be decoded; empty if each can be."""
+        if self.consumer.config.get("headers_only"):
+            return ""
+        try:
+            for message in batch.messages:
+                message.data  # noqa: B018  # decodes it, and keeps the result
+        except BadMessage as error:
+            return f"it cannot be decoded: {error}"
+        return ""
 
     def tries_max(self) -> int:
         """Return how often a message is tried; 0: for ever."""

@@ -18,7 +18,7 @@ from types import TracebackType
 from logpipeline.consuming.claims import Claims, may_take
 from logpipeline.consuming.consumer import find
 from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
-from logpipeline.consuming.message import PROCESSED, Batch
+from logpipeline.consuming.message import PROCESSED, UNREADABLE, Batch, Outcome
 from logpipeline.consuming.options import (
     KV,
     BadOption,
@@ -34,7 +34,7 @@ from logpipeline.consuming.records import claim_key
 from logpipeline.failpoints import reach
 from logpipeline.group.ownership import Fenced
 from logpipeline.nats.bucket import Bucket
-from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import key_value_subject
@@ -222,6 +222,11 @@ class Reader:
             except BaseException:
                 self._current = None
                 raise
+            if reason := reader.why_unreadable(batch):
+                # Not handed out: each caller would have to treat it as `on_error` says.
+                batch.outcome = Outcome(UNREADABLE, reason)
+                await self.settle()
+                continue
             return batch
 
     async def settle(self) -> None:
@@ -285,6 +290,9 @@ class Reader:
                     await self._give_up(number)
                 for number in sorted(wanted - set(self._readers)):
                     await self._claim(number, living)
+            except Denied as error:
+                await self._ready.put(ConsumeError(str(error)))
+                return
             except (NotSent, OutcomeUnknown, ApiError, ConsumeError) as error:
                 is_trouble = isinstance(error, ApiError) and error.is_trouble
                 if isinstance(error, ConsumeError | ApiError) and not is_trouble:

@@ -11,9 +11,12 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 import secrets
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import nats.errors
 
@@ -21,6 +24,7 @@ from logpipeline.nats.options import (
     CONNECT_TIMEOUT_S,
     NatsOptions,
     connect_options,
+    with_scheme,
     without_secret,
 )
 from logpipeline.nats.session import RawMessage, Session, Sink
@@ -29,6 +33,7 @@ from logpipeline.subjects import is_inbox
 __all__ = [
     "ConnectFailed",
     "Connection",
+    "Denied",
     "Listener",
     "NatsOptions",
     "NoInbox",
@@ -43,10 +48,12 @@ log = logging.getLogger(__name__)
 
 CANCEL_AGAIN_S = 0.2
 BACKOFF_FIRST_S = 0.05
-BACKOFF_MAX_S = 5.0
+NATS_PORT = 4222
 NKEYS_MISSING = (
     "credentials made of nkeys or JWTs need another package: pip install logpipeline[nkeys]"
 )
+# How a server names a subject that we may not publish to.
+_DENIED_PUBLISH = re.compile(r'violation for publish to "([^"]+)"', re.IGNORECASE)
 # What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
 HEADER_LINE_OVERHEAD_BYTES = 4
 
@@ -75,6 +82,17 @@ class NoResponders(NotSent):
 
 class NoInbox(NotSent):
     """A request names a reply subject that is not an inbox."""
+
+
+class Denied(NotSent):
+    """The server does not let us publish to *subject*."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        super().__init__(
+            f"NATS denies us to publish to {subject}: give our user this permission, or use other "
+            "credentials"
+        )
 
 
 class OutcomeUnknown(Exception):
@@ -107,6 +125,8 @@ class Connection:
         self._lost = asyncio.Event()
         self._listeners: list[Listener] = []
         self._waiting: dict[bytes, asyncio.Future[RawMessage]] = {}
+        # The subjects of the requests that wait, by the same tokens.
+        self._asked: dict[bytes, str] = {}
         self._inbox = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
         self._token = 0
         self._task: asyncio.Task[None] | None = None
@@ -259,13 +279,14 @@ class Connection:
         """Send and return the first answer.
 
         Raises:
-            NotSent: it certainly was not sent (`TooLarge`, `NoResponders` among them).
+            NotSent: it certainly was not sent (`TooLarge`, `NoResponders`, `Denied` among them).
             OutcomeUnknown: no answer came in *timeout_s*, or the connection broke meanwhile.
         """
         self._token += 1
         token = b"%x" % self._token
         future: asyncio.Future[RawMessage] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
+        self._asked[token] = subject
         try:
             await self._send(subject, payload, headers, f"{self._inbox}.{token.decode()}")
             # Not wait_for: in Python 3.11 it drops a cancellation that comes with the answer.
@@ -275,6 +296,7 @@ class Connection:
             raise OutcomeUnknown(f"no answer on {subject} in {timeout_s:g} s") from None
         finally:
             self._waiting.pop(token, None)
+            self._asked.pop(token, None)
         if answer.status == 503:
             raise NoResponders(f"nothing answers on {subject}")
         return answer
@@ -292,13 +314,13 @@ class Connection:
                 session = await self._connect()
             except ImportError:
                 self._note_failure(ValueError(NKEYS_MISSING))
-                await asyncio.sleep(BACKOFF_MAX_S)
+                await asyncio.sleep(self.options.backoff_max_s)
                 continue
             except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
                 self._note_failure(error)
                 # Spread, so that a thousand shippers do not come back in the same instant.
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                backoff_s = min(backoff_s * 2, self.options.backoff_max_s)
                 continue
             backoff_s = BACKOFF_FIRST_S
             self._session, self.problem, self._last_error = session, None, None
@@ -321,9 +343,14 @@ class Connection:
                 listener.live = await session.listen(
                     listener.subject, listener.sink, listener.queue
                 )
+        except nats.errors.NoServersError as error:
+            _give_up(session)
+            # nats-py keeps no cause.
+            if reason := await _unresolved(self.options.servers):
+                raise ConnectionError(reason) from error
+            raise
         except BaseException:
-            session._on_lost = lambda error: None
-            session.lose(ConnectionError("connect failed"))
+            _give_up(session)
             raise
         return session
 
@@ -348,12 +375,36 @@ class Connection:
 
     def _denied(self, text: str) -> None:
         if self.problem != text:
-            log.error("NATS denies a permission", extra={"reason": text})
+            log.error("NATS denies a permission: %s", text)
         self.problem = text
+        subject = _DENIED_PUBLISH.search(text)
+        for token, asked in self._asked.items():
+            future = self._waiting[token]
+            if subject is not None and asked == subject[1] and not future.done():
+                future.set_exception(Denied(asked))
 
     def _tell(self) -> None:
         for call in self._on_change:
             call()
+
+
+async def _unresolved(servers: Iterable[str]) -> str:
+    """Return why no name of *servers* can be resolved; empty if one can be."""
+    reason = ""
+    for server in servers:
+        url = urlsplit(with_scheme(server))
+        try:
+            await asyncio.get_running_loop().getaddrinfo(url.hostname, url.port or NATS_PORT)
+        except socket.gaierror as error:
+            reason = f"the name {url.hostname} cannot be resolved: {error.strerror}"
+        else:
+            return ""
+    return reason
+
+
+def _give_up(session: Session) -> None:
+    session._on_lost = lambda error: None
+    session.lose(ConnectionError("connect failed"))
 
 
 def headers_size(headers: dict[str, str] | None) -> int:

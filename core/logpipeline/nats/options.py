@@ -17,6 +17,10 @@ CONNECT_TIMEOUT_S = 5
 PENDING_BYTES_MAX = 128 * 1024 * 1024
 
 
+# Short enough to go on soon, and long enough for a server that a thousand clients come back to.
+BACKOFF_MAX_S = 5.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsOptions:
     """Addresses of the servers, and our login. Files are read again at each connect, so that
@@ -37,6 +41,8 @@ class NatsOptions:
     # The name that the server's certificate is for, where we call the server by another one.
     tls_name: str = ""
     inbox_prefix: str = "_INBOX"
+    # The wait between two attempts to connect grows up to this.
+    backoff_max_s: float = BACKOFF_MAX_S
     js_domain: str = ""
 
     def named(self, name: str) -> NatsOptions:

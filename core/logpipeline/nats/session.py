@@ -144,7 +144,8 @@ class Session(Client):
         self.lose(e)
 
     async def _process_err(self, err_msg: str) -> None:
-        if "permissions violation" in err_msg:
+        # In its own letters: it names a subject.
+        if "permissions violation" in err_msg.lower():
             self._on_problem(err_msg.strip("'"))
         else:
             self.lose(ConnectionError(err_msg.strip("'")))
@@ -224,7 +225,7 @@ class SinkParser:
         elif line.startswith(b"INFO "):
             await self._session._process_info(json.loads(line[5:]))
         elif line.startswith(b"-ERR"):
-            await self._session._process_err(line[4:].strip().decode("utf-8", "replace").lower())
+            await self._session._process_err(line[4:].strip().decode("utf-8", "replace"))
         elif not line.startswith(b"+OK"):
             raise ProtocolError(f"unknown operation {line[:20]!r}")
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 Format = Literal["json", "text"]
 
+# The least level of records that are written.
+LEVEL_VARIABLE = "LOGPIPELINE_LOG_LEVEL"
 # A field that is longer is cut: a record is for a human, and a bad message may be megabytes long.
 VALUE_CHARACTERS_MAX = 4096
 # The end of a traceback says what happened, so that is what is kept.
@@ -27,10 +30,11 @@ def setup(
     component: str,
     format: Format | None = None,
     *,
-    level: int | str = logging.INFO,
+    level: int | str | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Send every record of this process to *stream* (standard error), as text to a terminal only.
+    """Send every record of this process to *stream* (standard error), as text to a terminal only;
+    by default from the level that ``$LOGPIPELINE_LOG_LEVEL`` names, else from info on.
 
     Calling it again replaces what the call before has set up.
     """
@@ -43,7 +47,24 @@ def setup(
         if isinstance(former.formatter, JsonFormatter | TextFormatter):
             root.removeHandler(former)
     root.addHandler(handler)
-    root.setLevel(level)
+    root.setLevel(level if level is not None else _chosen_level())
+
+
+def _chosen_level() -> int:
+    name = os.environ.get(LEVEL_VARIABLE, "").upper()
+    return logging.getLevelNamesMapping().get(name, logging.INFO)
+
+
+def text_of(line: str) -> str:
+    """Return *line*, a record of another process as JSON, as text; any other line as it is."""
+    try:
+        record = json.loads(line)
+        head = [str(record.pop(name)) for name in ("time", "level", "component", "message")]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return printable(line)
+    time, level, component, message = map(printable, head)
+    fields = [f"{printable(str(name))}={_quoted(str(value))}" for name, value in record.items()]
+    return " ".join([time, f"{level.upper():<7}", component, message, *fields])
 
 
 class JsonFormatter(logging.Formatter):

@@ -84,14 +84,17 @@ class Result(StrEnum):
     NOT_TRIED = "not tried"
 
 
+# The kinds of a step that changes fields of what is there.
+_CHANGES = (Kind.IN_PLACE, Kind.DELETES_DATA, Kind.REFUSED)
+
 # After one of these the rest is not tried: it may build on what failed.
 _FATAL = (Result.REFUSED, Result.CHANGED_MEANWHILE, Result.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The outcome of *step*; *held* are its changes that were not made, since they would delete
-    data, or would be refused.
+    """The outcome of *step*; *held* are its changes that were not made: one of them, or of another
+    step, would delete data or would be refused.
     """
 
     step: Step
@@ -119,13 +122,18 @@ async def apply(js: JetStream, plan: Plan, *, allow_data_loss: bool) -> Report:
     """Make the changes of *plan* one after the other, and return the outcome of each.
 
     Nothing is done while the plan has a problem that blocks. Changes that delete data are made
-    only with *allow_data_loss*; the others of the same stream are made without them.
+    only with *allow_data_loss*. All changed fields of the plan are one change: while one of them is
+    held back, none is made. Missing streams and consumers are created all the same.
     """
     outcomes: list[Outcome] = []
     stopped = bool(plan.blocking)
+    is_held = _holds_back(plan, allow_data_loss=allow_data_loss)
     for step in plan.steps:
         if stopped:
             outcomes.append(Outcome(step=step, result=Result.NOT_TRIED))
+            continue
+        if is_held and step.kind in _CHANGES:
+            outcomes.append(_held_with_all(step, allow_data_loss=allow_data_loss))
             continue
         outcome = await _apply_step(js, step, allow_data_loss=allow_data_loss)
         outcomes.append(outcome)
@@ -139,38 +147,71 @@ def held_changes(step: Step, *, allow_data_loss: bool) -> tuple[FieldChange, ...
     return tuple(change for change in step.changes if change.kind in kept_out)
 
 
-def config_to_send(step: Step, *, allow_data_loss: bool) -> dict[str, Any] | None:
-    """Return the configuration that makes the permitted changes of *step*, None where none is.
+def report_of_held(plan: Plan, *, allow_data_loss: bool) -> Report | None:
+    """Return the report of not applying *plan*, None if no field of it must be held back, and no
+    stream or consumer in it is of others.
+
+    Half of a change may be worse than either state: with a lower `max_msgs`, but not the lower
+    `max_age` that would have made room, a stream that discards new messages takes none.
+    """
+    is_foreign = any(step.kind is Kind.ADOPT_NEEDED for step in plan.steps)
+    is_held = is_foreign or _holds_back(plan, allow_data_loss=allow_data_loss)
+    if plan.blocking or not is_held:
+        return None
+    outcomes: list[Outcome] = []
+    for step in plan.steps:
+        if step.kind in _CHANGES:
+            outcomes.append(_held_with_all(step, allow_data_loss=allow_data_loss))
+        elif step.kind is Kind.ADOPT_NEEDED:
+            outcomes.append(_left_to_others(step))
+        else:
+            outcomes.append(Outcome(step=step, result=Result.NOT_TRIED))
+    return Report(outcomes=tuple(outcomes), problems=plan.problems)
+
+
+def _holds_back(plan: Plan, *, allow_data_loss: bool) -> bool:
+    """Return whether a field of *plan* must not be changed, so that no field is changed."""
+    return any(
+        held_changes(step, allow_data_loss=allow_data_loss)
+        for step in plan.steps
+        if step.kind in _CHANGES
+    )
+
+
+def _held_with_all(step: Step, *, allow_data_loss: bool) -> Outcome:
+    detail = "nothing of the change is made while a part of it is held back"
+    if held_changes(step, allow_data_loss=allow_data_loss):
+        detail = ""
+    return Outcome(step=step, result=Result.HELD_BACK, detail=detail, held=step.changes)
+
+
+def _left_to_others(step: Step) -> Outcome:
+    detail = f"{step.asset}: {step.note}: set spec.stream.adopt to take it over"
+    return Outcome(step=step, result=Result.HELD_BACK, detail=detail, held=step.changes)
+
+
+def config_to_send(step: Step) -> dict[str, Any]:
+    """Return the configuration that makes the changes of *step*.
 
     What is not changed is sent as it was found, fields that we do not know among it.
     """
-    held = held_changes(step, allow_data_loss=allow_data_loss)
-    changes = [change for change in step.changes if change not in held]
-    if step.found is None or not changes:
-        return None
+    assert step.found is not None
     is_stream = step.consumer is None
     defaults = STREAM_DEFAULTS if is_stream else CONSUMER_DEFAULTS
     full = normal_stream(step.found) if is_stream else normal_consumer(step.found)
-    full.update({change.field: change.wanted for change in changes})
+    full.update({change.field: change.wanted for change in step.changes})
     return {**unknown_fields(step.found, defaults), **without_defaults(full, defaults)}
 
 
 async def _apply_step(js: JetStream, step: Step, *, allow_data_loss: bool) -> Outcome:
     if step.kind is Kind.ADOPT_NEEDED:
-        detail = f"{step.asset}: {step.note}: set spec.stream.adopt to take it over"
-        return Outcome(step=step, result=Result.HELD_BACK, detail=detail, held=step.changes)
+        return _left_to_others(step)
     if step.kind is Kind.DELETE and not allow_data_loss:
         detail = f"{step.asset} is kept: deleting it loses its position"
         return Outcome(step=step, result=Result.HELD_BACK, detail=detail)
-    held = held_changes(step, allow_data_loss=allow_data_loss)
-    config = dict(step.wanted)
-    if step.kind not in (Kind.CREATE, Kind.DELETE):
-        sent = config_to_send(step, allow_data_loss=allow_data_loss)
-        if sent is None:
-            return Outcome(step=step, result=Result.HELD_BACK, held=held)
-        config = sent
+    config = config_to_send(step) if step.kind in _CHANGES else dict(step.wanted)
     result, detail = await _carry_out(js, step, config)
-    return Outcome(step=step, result=result, detail=detail, held=held)
+    return Outcome(step=step, result=result, detail=detail)
 
 
 async def _carry_out(js: JetStream, step: Step, config: Config) -> tuple[Result, str]:

@@ -58,7 +58,8 @@ def render_report(report: Report) -> str:
     """Return the outcomes of a plan as lines for a terminal; those that succeeded are counted."""
     lines = _problem_lines(report.problems)
     for outcome in report.outcomes:
-        if outcome.result is not Result.DONE:
+        is_listed = outcome.result is Result.HELD_BACK and outcome.held and not outcome.detail
+        if outcome.result is not Result.DONE and not is_listed:
             detail = f": {outcome.detail}" if outcome.detail else ""
             lines.append(f"{outcome.step.asset} {outcome.result}{detail}")
         lines += [

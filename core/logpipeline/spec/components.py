@@ -365,7 +365,13 @@ def _path(description: str, example: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalNats:
-    """Credentials on one machine: files."""
+    """The server of one machine, and credentials, in files."""
+
+    port: int | None = spec(
+        "Port of the nats-server that `logpipeline up` starts, on the loopback interface; by "
+        "default one that is free.",
+        default=None, minimum=1024, maximum=65_535,
+    )  # fmt: skip
 
     ca_file: str | None = _path("Certificate authority.", "/etc/nats/ca.pem")
     cert_file: str | None = _path("Client's certificate.", "/etc/nats/client.pem")
@@ -407,7 +413,9 @@ class Local:
     A path in it may begin with ``${DATA}``, the data folder, or with ``~``.
     """
 
-    nats: LocalNats = spec("Credentials, in files.", factory=LocalNats)
+    nats: LocalNats = spec(
+        "The server of this machine, and credentials, in files.", factory=LocalNats
+    )
     metrics_port: int | None = spec(
         "The first port for metrics: each part serves its own on the next one; by default on "
         "ports that are free.",

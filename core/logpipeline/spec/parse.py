@@ -13,8 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from logpipeline.quantity import (
     QuantityError,
     format_bytes,
@@ -24,7 +22,7 @@ from logpipeline.quantity import (
 )
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.changes import check_change
-from logpipeline.spec.components import FilePatterns, LocalNats, LocalShipper
+from logpipeline.spec.components import FilePatterns, LocalShipper
 from logpipeline.spec.declaration import (
     Rule,
     default_of,
@@ -33,6 +31,7 @@ from logpipeline.spec.declaration import (
     rule_of,
     yaml_name,
 )
+from logpipeline.spec.documents import read_document
 from logpipeline.spec.mistakes import (
     Mistake,
     SpecError,
@@ -50,9 +49,6 @@ from logpipeline.spec.model import (
 )
 from logpipeline.spec.rules import check_object, check_spec
 
-# The API server's own limit is near (etcd's request limit is 1.5 MiB).
-FILE_BYTES_MAX = 1024 * 1024
-
 _KINDS = {str: "a text", int: "an integer", bool: "true or false"}
 # Stands for a value with mistakes, so that its neighbours can still be checked.
 _BAD: Final = object()
@@ -65,73 +61,6 @@ Expand = Callable[[str], str]
 
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key twice, and aliases, with which a small file grows without end."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.constructor.ConstructorError(
-                None, None, "aliases (*name) are not allowed; write the value out", mark
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {shown(key)} stands here twice", key_node.start_mark
-                )
-            seen.add(key if isinstance(key, Hashable) else None)
-        return super().construct_mapping(node, deep)
-
-
-# A time stays the text that it is, as in Kubernetes; YAML would make a datetime of it.
-_Loader.yaml_implicit_resolvers = {
-    letter: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
-    for letter, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def read_document(path: Path) -> Any:
-    """Return the content of the one document in *path*.
-
-    Raises:
-        SpecError: it is too long, not YAML, or not one document.
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as file:
-        raw = file.read(FILE_BYTES_MAX + 1)
-    if len(raw) > FILE_BYTES_MAX:
-        raise _refused(path, f"is longer than {FILE_BYTES_MAX} bytes; give one LogPipeline")
-    try:
-        documents = [document for document in yaml.load_all(raw, _Loader) if document is not None]
-    except yaml.YAMLError as error:
-        raise _refused(path, f"is not valid YAML: {_where(error)}") from error
-    except RecursionError:
-        raise _refused(path, "is nested too deeply; a LogPipeline is not") from None
-    except ValueError as error:
-        # An integer of thousands of digits, for one.
-        raise _refused(path, f"is not valid YAML: {error}") from error
-    if not documents:
-        raise _refused(path, "is empty; it must hold one LogPipeline")
-    if len(documents) > 1:
-        raise _refused(path, f"holds {len(documents)} documents; keep one LogPipeline in a file")
-    return documents[0]
-
-
-def _refused(path: Path, message: str) -> SpecError:
-    return SpecError((Mistake("", message),), file=path)
-
-
-def _where(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
 
 
 class Reader:
@@ -317,9 +246,10 @@ def expand_local(pipeline: LogPipeline, data: Path) -> LogPipeline:
         return _replaced(text, *escaped)
 
     given = {field.name: getattr(local.nats, field.name) for field in fields(local.nats)}
+    paths = {name: path(it) for name, it in given.items() if isinstance(it, str)}
     expanded = replace(
         local,
-        nats=LocalNats(**{name: text and path(text) for name, text in given.items()}),
+        nats=replace(local.nats, **paths),  # type: ignore[arg-type]  # names of texts only
         shippers=tuple(_shipper(shipper, path, pattern) for shipper in local.shippers),
     )
     table = pipeline.spec.table

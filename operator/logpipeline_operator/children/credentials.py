@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Literal
+from typing import Any, Literal
 
 from logpipeline.authority import CALLOUT, COLLECTOR, OPERATOR, SHIPPER, TABLE, inbox_prefix
 from logpipeline.spec import LogPipeline
@@ -208,7 +208,9 @@ def credential_files(pipeline: LogPipeline, role: str) -> list[CredentialFile]:
 
 def local_nats(pipeline: LogPipeline, role: str, folder: PurePath) -> LocalNats:
     """Return how *role* logs in, with its files below *folder*."""
-    files = {file.field: str(folder / file.path) for file in credential_files(pipeline, role)}
+    files: dict[str, Any] = {
+        file.field: str(folder / file.path) for file in credential_files(pipeline, role)
+    }
     if pipeline.spec.nats.servers:
         return LocalNats(**files)
     return LocalNats(**files, inbox_prefix=inbox_prefix(role))

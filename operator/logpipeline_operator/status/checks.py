@@ -92,15 +92,17 @@ def _of_held(outcome: Outcome, name: str, generation: int) -> Iterator[Finding]:
     step = outcome.step
     deleting = [change.field for change in outcome.held if change.kind is Kind.DELETES_DATA]
     refused = [change.field for change in outcome.held if change.kind is Kind.REFUSED]
+    waiting = [change.field for change in outcome.held if change.kind is Kind.IN_PLACE]
+    also = f"; {', '.join(waiting)} not changed either" if waiting else ""
     if step.kind is Kind.DELETE and outcome.result is Result.HELD_BACK:
         text = f"{step.asset}: deleting it would lose its position"
         yield _finding(Reason.DATA_LOSS_HELD, text, advice=_permission(name, generation))
     if deleting:
         # Without the number of lines: it changes with each line that arrives.
-        text = f"{step.asset}: changing {', '.join(deleting)} would delete stored lines"
+        text = f"{step.asset}: changing {', '.join(deleting)} would delete stored lines{also}"
         yield _finding(Reason.DATA_LOSS_HELD, text, advice=_permission(name, generation))
     if refused:
-        text = f"{step.asset}: JetStream cannot change {', '.join(refused)}"
+        text = f"{step.asset}: JetStream cannot change {', '.join(refused)}{also}"
         yield _finding(Reason.CHANGE_IMPOSSIBLE, text)
 
 

@@ -8,7 +8,13 @@ from http import HTTPStatus
 from typing import Any
 
 from logpipeline.nats.bucket import Conflict
-from logpipeline.nats.connection import ConnectFailed, NoResponders, OutcomeUnknown, TooLarge
+from logpipeline.nats.connection import (
+    ConnectFailed,
+    Denied,
+    NoResponders,
+    OutcomeUnknown,
+    TooLarge,
+)
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import SpecError
@@ -69,6 +75,8 @@ def of_nats(error: Exception, *, denied: str = "") -> Finding:
     """Return the finding for *error* of `logpipeline.nats`. *denied* is the last permission that
     the server denied on this connection: the request for it only times out.
     """
+    if isinstance(error, Denied):
+        return _nats(Reason.NATS_PERMISSION_DENIED, str(error))
     if denied and isinstance(error, OutcomeUnknown | NoResponders):
         return _nats(Reason.NATS_PERMISSION_DENIED, f"NATS denies a permission: {denied}")
     if isinstance(error, JetStreamOff):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from logpipeline.checksum import Checksum
@@ -24,7 +25,7 @@ from logpipeline_shipper.files.file_identity import (
     Same,
     Unsure,
 )
-from logpipeline_shipper.files.generation import Generation, Place
+from logpipeline_shipper.files.generation import PATIENCE_S, Generation, Place, failing_of
 from logpipeline_shipper.files.generations import (
     OpenFiles,
     PastGenerations,
@@ -51,9 +52,6 @@ SAVED_VERSION = 2
 ReadFrom = Literal["beginning", "end", "live"]
 T = TypeVar("T")
 
-# Newer files of the source wait so long for a file that cannot be read. If it becomes readable
-# after that, it is read late.
-_PATIENCE_S = 30.0
 # A damaged packed file may still be being written: it is given up after so many tries.
 _BROKEN_TRIES = 3
 # So many files of the source may turn out to be replaced during one read; the next read goes on.
@@ -96,7 +94,7 @@ class Chain(ReadCounters):
         self._skips_existing = read_from != "beginning" and saved is None
         self._read_from: ReadFrom = read_from
         self._is_ending = False
-        self._unsure = UnsureFiles(_PATIENCE_S)
+        self._unsure = UnsureFiles(PATIENCE_S)
         self._gone_after_s = _LISTINGS_UNTIL_GONE * limits.grace_s
         # The time to match the files again that could not be decided on, or that got a new time
         # without new bytes.
@@ -289,7 +287,7 @@ class Chain(ReadCounters):
             if not self._is_ending and self._unsure.has_to_wait(generation, now_s):
                 return None
             if generation.retry_at_s > now_s:
-                if self._may_pass(generation, now_s):
+                if generation.may_be_passed(now_s):
                     continue
                 return None
             try:
@@ -303,7 +301,7 @@ class Chain(ReadCounters):
                 return None
             except (Unreadable, OSError) as error:
                 self._note_failure(generation, error, now_s)
-                if self._may_pass(generation, now_s):
+                if generation.may_be_passed(now_s):
                     continue
                 return None
             generation.succeed()
@@ -361,15 +359,13 @@ class Chain(ReadCounters):
         reason = error.reason if isinstance(error, Unreadable) else "io-error"
         if not generation.failures:
             self.unreadable[reason] += 1
-        generation.fail(now_s)
+        generation.fail(reason, now_s)
         if reason.endswith(PACKED_BADLY) and generation.failures >= _BROKEN_TRIES:
             self._lose(generation, generation.extent, DAMAGED)
 
-    def _may_pass(self, generation: Generation, now_s: float) -> bool:
-        """Return whether newer files are read before *generation*, which cannot be read."""
-        if generation.is_read or generation.is_passed:
-            return True
-        return bool(generation.failures) and now_s - generation.failing_since_s >= _PATIENCE_S
+    def failing(self) -> list[tuple[Path, str]]:
+        """Return the files that cannot be read now, each with the reason."""
+        return failing_of(self._generations)
 
     # -- positions
 

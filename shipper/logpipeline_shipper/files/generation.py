@@ -12,6 +12,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from logpipeline import checksum
@@ -36,6 +37,9 @@ ALIKE_BYTES_MAX = 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 # A file that cannot be read is tried again after 1, 2, 4 … seconds, and at last after so many.
 _RETRY_MAX_S = 60.0
+# Newer files of the source wait so long for a file that cannot be read. If it becomes readable
+# after that, it is read late.
+PATIENCE_S = 30.0
 
 
 def checksum_of(content: Content, start: int, end: int) -> Checksum | None:
@@ -175,6 +179,7 @@ class Generation:
     is_missed: bool = False  # its rest cannot be read, unless a copy is found
     failures: int = 0
     failing_since_s: float = 0.0
+    failing_reason: str = ""
     retry_at_s: float = 0.0
     touched: tuple[int, float] | None = None  # a new time without new bytes, and when it was seen
 
@@ -419,13 +424,20 @@ class Generation:
         if self.newer_since_s is None:
             self.newer_since_s = now_s
 
-    def fail(self, now_s: float) -> None:
-        """Note that its file cannot be read."""
+    def fail(self, reason: str, now_s: float) -> None:
+        """Note that its file cannot be read, and the *reason*."""
+        self.failing_reason = reason
         if not self.failures:
             self.failing_since_s = now_s
         self.failures += 1
         self.close_handle()
         self.try_again(now_s + min(2.0 ** (self.failures - 1), _RETRY_MAX_S))
+
+    def may_be_passed(self, now_s: float) -> bool:
+        """Return whether newer files are read before this one, which cannot be read."""
+        if self.is_read or self.is_passed:
+            return True
+        return bool(self.failures) and now_s - self.failing_since_s >= PATIENCE_S
 
     def try_again(self, at_s: float) -> None:
         """Have its file read again at *at_s*, and not before."""
@@ -551,12 +563,22 @@ class Generation:
         )
 
 
-def has_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
-    """Return whether the chain that saved *saved*, and noted *births* since, knew of bytes that it
-    had not read.
+def failing_of(generations: Iterable[Generation]) -> list[tuple[Path, str]]:
+    """Return the files of *generations* that cannot be read now, each with the reason."""
+    return [
+        (each.file.path, each.failing_reason)
+        for each in generations
+        if each.failures and each.file is not None and not each.is_read
+    ]
+
+
+def may_have_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
+    """Return whether files of the chain that saved *saved*, and noted *births* since, may have
+    bytes that were not read: a file whose end was not seen may have grown since.
     """
     rows = [*(saved["generations"] if saved is not None else ()), *births]
-    return any(Generation.restore(row).has_rest for row in rows)
+    known = [Generation.restore(row) for row in rows]
+    return any(each.has_rest or not each.is_read for each in known)
 
 
 def saved_identities(

@@ -18,9 +18,9 @@ from typing import Any, Self
 import yaml
 
 import warm
+from logpipeline.layout import Component as RunningPart
+from logpipeline.layout import Layout, RunRecord
 from logpipeline.listing import files_below
-from logpipeline_cli.local.layout import Component as RunningPart
-from logpipeline_cli.local.layout import Layout, RunRecord
 from waiting import eventually
 
 COMMAND = [sys.executable, "-m", "logpipeline_cli"]

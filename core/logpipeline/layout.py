@@ -1,4 +1,4 @@
-"""The folders of a pipeline on this machine, and the record by which other commands find it."""
+"""The folders of a pipeline on this machine, and the record by which others find it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from logpipeline_cli.errors import CliError
+from logpipeline.credentials import nats_options
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import LogPipeline
 
 RUN_FILE = "run.json"
 OWN_FOLDERS = ("collectors", "components", "nats", "shippers", "spark", "table")
+
+
+class NoPipeline(Exception):
+    """No running pipeline can be chosen; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,12 @@ class Layout:
     def own_folders(self) -> tuple[Path, ...]:
         """The folders that the pipeline itself writes."""
         return tuple(self.data / name for name in OWN_FOLDERS)
+
+    @property
+    def everything(self) -> tuple[Path, ...]:
+        """All files and folders that the pipeline and its commands write."""
+        own = ("nats-users", "pipeline.yaml", RUN_FILE, "run.lock")
+        return (*self.own_folders, *(self.data / name for name in own))
 
     @property
     def table(self) -> Path:
@@ -90,7 +102,7 @@ class Component:
 @dataclass(slots=True)
 class RunRecord:
     """The record of a running `up` for other commands; *trouble* says why its server does not
-    work.
+    work, and *held* what of its resource is not applied, and why.
     """
 
     name: str
@@ -99,6 +111,7 @@ class RunRecord:
     nats: str
     login: str = ""
     trouble: str = ""
+    held: str = ""
     components: list[Component] = field(default_factory=list)
 
     def write(self, layout: Layout) -> None:
@@ -110,7 +123,11 @@ class RunRecord:
 
     @staticmethod
     def read(layout: Layout) -> RunRecord | None:
-        """Return the record in *layout*, or None if nothing runs there."""
+        """Return the record in *layout*, or None if nothing runs there.
+
+        Raises:
+            NoPipeline: it is damaged.
+        """
         try:
             data = json.loads(layout.run_file.read_text())
             components = [Component(**entry) for entry in data.pop("components")]
@@ -118,7 +135,7 @@ class RunRecord:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CliError(
+            raise NoPipeline(
                 f"{layout.run_file} is damaged; remove it, and start `logpipeline up` again"
             ) from error
         return record if _is_alive(record.pid) else None
@@ -139,7 +156,7 @@ def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout
     """Return the layout for a command: by folder, by pipeline, or the only one that runs.
 
     Raises:
-        CliError: none runs, or several do.
+        NoPipeline: none runs, or several do.
     """
     if data is not None:
         return Layout(Path(data).absolute())
@@ -151,12 +168,32 @@ def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout
     if len(running) == 1:
         return running[0]
     if not running:
-        raise CliError(
+        raise NoPipeline(
             f"no pipeline runs below {root}; start one with `logpipeline up -f FILE`, or choose "
             "one with --data DIR or -f FILE"
         )
     names = ", ".join(str(layout.data) for layout in running)
-    raise CliError(f"several pipelines run ({names}); choose one with --data DIR or -f FILE")
+    raise NoPipeline(f"several pipelines run ({names}); choose one with --data DIR or -f FILE")
+
+
+def server_of(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> NatsOptions:
+    """Return how to reach the server of *pipeline*: that of its *run* on this machine, else
+    *nats*, else ``NATS_URL``, else one of the resource's.
+
+    Raises:
+        NoPipeline: none is known.
+    """
+    if run is not None and (nats is None or nats == run.nats):
+        login = Path(run.login) if run.login else None
+        return nats_options(pipeline, servers=(run.nats,), login=login)
+    if given := nats or os.environ.get("NATS_URL"):
+        return nats_options(pipeline, servers=tuple(given.split(",")))
+    if pipeline.spec.nats.servers:
+        return nats_options(pipeline, servers=tuple(pipeline.spec.nats.servers))
+    raise NoPipeline(
+        f"no NATS server is known: {pipeline.namespace}/{pipeline.name} does not run here, "
+        "NATS_URL is not set, and the resource names none in spec.nats.servers"
+    )
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,0 +1,91 @@
+"""``logpipeline delete``: delete what JetStream has of a pipeline, and its data if asked to."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+
+from logpipeline.layout import Layout, RunRecord
+from logpipeline.plan.observe import found_stream
+from logpipeline.plan.removal import remove
+from logpipeline.spec import LogPipeline
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
+from logpipeline_cli.local.running import only_one
+from logpipeline_cli.output import agreed
+from logpipeline_cli.target import Target, connected, find_pipeline, find_target
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, then delete, and print what was deleted."""
+    pipeline, layout = find_pipeline(file=args.file, data=args.data)
+    name = f"{pipeline.namespace}/{pipeline.name}"
+    if RunRecord.read(layout) is not None:
+        raise CliError(f"{name} runs in {layout.data}: stop it first (Ctrl-C there)")
+    has_own_server = layout.server.is_dir() and not args.nats and not pipeline.spec.nats.servers
+    if has_own_server and not args.with_data:
+        raise CliError(
+            f"the streams of {name} are in its own server's store, {layout.server}: give "
+            "--with-data to delete them with its data, or --nats URL for another server"
+        )
+    target = None if has_own_server else _target(args, pipeline)
+    if target is None and not (args.with_data and layout.data.is_dir()):
+        raise CliError(f"there is nothing of {name} to delete: it never ran in {layout.data}")
+    if not agreed(_question(name, target, layout, with_data=args.with_data), yes=args.yes):
+        print("Nothing was deleted.")
+        return EXIT_FAILED
+    deleted = asyncio.run(_remove(target)) if target is not None else []
+    if args.with_data and layout.data.is_dir():
+        deleted += _remove_data(layout)
+    print("\n".join(f"deleted {each}" for each in deleted) or "there was nothing to delete")
+    return EXIT_OK
+
+
+def _target(args: argparse.Namespace, pipeline: LogPipeline) -> Target | None:
+    """Return the server that has the streams, None if none is known and only data is meant."""
+    if args.with_data and not (
+        args.nats or os.environ.get("NATS_URL") or pipeline.spec.nats.servers
+    ):
+        return None
+    return find_target(file=args.file, data=args.data, nats=args.nats)
+
+
+def _question(name: str, target: Target | None, layout: Layout, *, with_data: bool) -> str:
+    parts = []
+    if target is not None:
+        messages = asyncio.run(_messages(target))
+        parts.append(f"its streams on {target.nats.servers[0]} ({messages} messages)")
+    if with_data:
+        parts.append(f"all that it wrote in {layout.data}, the collected files among it")
+    return f"Delete of {name} {' and '.join(parts)}?"
+
+
+async def _messages(target: Target) -> int:
+    names = target.pipeline.names
+    if target.pipeline.spec.stream.external:
+        return 0
+    total = 0
+    async with connected(target, "delete") as js:
+        for number in range(max(target.pipeline.spec.partitions, 1)):
+            stream = await found_stream(js, names.stream(number))
+            total += int(stream.state["messages"]) if stream is not None else 0
+    return total
+
+
+async def _remove(target: Target) -> list[str]:
+    async with connected(target, "delete") as js:
+        return await remove(js, target.pipeline)
+
+
+def _remove_data(layout: Layout) -> list[str]:
+    """Delete what the pipeline wrote into its folder, and the folder if nothing else is in it."""
+    with only_one(layout):
+        for path in layout.everything:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    if not any(layout.data.iterdir()):
+        layout.data.rmdir()
+    return [f"the data in {layout.data}"]
