@@ -41,7 +41,7 @@ async def test_a_pipeline_is_deleted_from_a_server_and_others_stay(
     assert (asked.returncode, "--yes" in asked.stderr) == (1, True)
     assert done.returncode == 0, done.stderr
     assert await streams(nats_server) == theirs
-    assert up.archived() == ["a line"]
+    assert up.collected() == ["a line"]
     await up.run("delete", "-f", str(up.file), *words, "--yes", "--with-data")
     assert not up.layout.data.exists()
 

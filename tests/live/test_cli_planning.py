@@ -14,8 +14,8 @@ from components.pipeline_up import run_command
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.ports import free_port
 from logpipeline.server_binary import find_binary
-from logpipeline_cli.local.supervisor import free_port
 
 
 def resource(folder: Path, **spec: Any) -> list[str]:

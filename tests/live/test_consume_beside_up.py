@@ -13,8 +13,8 @@ from components.pipeline_up import PipelineUp
 from logpipeline.layout import Layout, NoPipeline
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.ports import free_port
 from logpipeline.spec import load
-from logpipeline_cli.local.supervisor import free_port
 
 LINES = ["one", "two"]
 READ_S = 20
