@@ -108,6 +108,7 @@ class OwnedPartition:
     went_back_to: int | None = None
     stream_state: StreamState | None = None
     _missed_before: int = field(init=False)
+    _is_snapshot_from_before: bool = False
     _is_new: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,6 +130,24 @@ class OwnedPartition:
     def begun(self) -> int:
         """The sequence up to which the group leaves the stream out."""
         return at_most(self.held.record.begun, self.went_back_to)
+
+    @property
+    def is_snapshot_old(self) -> bool:
+        """Whether the newest snapshot does not describe what is committed."""
+        is_elsewhere = self.held.record.snapshot_at != self.committed.sequence
+        return is_elsewhere or self._is_snapshot_from_before
+
+    @property
+    def is_snapshot_urgent(self) -> bool:
+        """Whether a successor could not learn from the stream what the newest snapshot lacks: it
+        went back.
+        """
+        return self._is_snapshot_from_before and self.committed_rollbacks == self.rollbacks
+
+    def note_snapshot(self, snapshot: Snapshot) -> None:
+        """Note that *snapshot* was stored."""
+        if snapshot.record is not None and snapshot.record.rollbacks == self.rollbacks:
+            self._is_snapshot_from_before = False
 
     @property
     def missed_messages(self) -> int:
@@ -167,6 +186,7 @@ class OwnedPartition:
         """Go on from the position that *verified* found to be in the stream still."""
         if verified.verdict is not Verdict.GOOD:
             self.rollbacks += 1
+            self._is_snapshot_from_before = True
             self.verified = verified
             self.lag.pending = 1
             self.missed.go_back()

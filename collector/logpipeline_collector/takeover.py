@@ -301,6 +301,7 @@ async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
     try:
         sequence = await store.write(snapshot)
         await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
+        owned.note_snapshot(snapshot)
         if former:
             await store.drop_before(former)
     except (NotSent, OutcomeUnknown, ApiError) as error:
