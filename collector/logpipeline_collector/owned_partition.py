@@ -133,7 +133,7 @@ class OwnedPartition:
 
     @property
     def is_snapshot_old(self) -> bool:
-        """Whether the newest snapshot does not describe what is committed."""
+        """Whether what is committed is newer than the newest snapshot."""
         is_elsewhere = self.held.record.snapshot_at != self.committed.sequence
         return is_elsewhere or self._is_snapshot_from_before
 
@@ -212,12 +212,18 @@ class OwnedPartition:
         self.stream_state = stream
         self._note_missed(found=stream.first)
 
+    def begin_midway(self) -> None:
+        """Take each source's first message for its begin, if the group has missed no message: what
+        lies before is left out on purpose.
+        """
+        if not self.missed_messages:
+            self.writer.begin_midway()
+
     def _note_missed(self, *, found: int) -> None:
         before = self.missed.count
         self.missed.note(read=self.position.sequence, found=found)
         if self.missed.count > before:
-            # A source may have begun in what is gone: its first message that comes is not where it
-            # begins, and what lies before is not left out on purpose.
+            # A source may have begun in what is gone.
             self.writer.expect_all()
 
     def note_read(self, delivered: Delivered) -> None:
