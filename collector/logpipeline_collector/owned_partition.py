@@ -108,6 +108,7 @@ class OwnedPartition:
     went_back_to: int | None = None
     stream_state: StreamState | None = None
     _missed_before: int = field(init=False)
+    _is_snapshot_from_before: bool = False
     _is_new: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,6 +130,24 @@ class OwnedPartition:
     def begun(self) -> int:
         """The sequence up to which the group leaves the stream out."""
         return at_most(self.held.record.begun, self.went_back_to)
+
+    @property
+    def is_snapshot_old(self) -> bool:
+        """Whether what is committed is newer than the newest snapshot."""
+        is_elsewhere = self.held.record.snapshot_at != self.committed.sequence
+        return is_elsewhere or self._is_snapshot_from_before
+
+    @property
+    def is_snapshot_urgent(self) -> bool:
+        """Whether a successor could not learn from the stream what the newest snapshot lacks: it
+        went back.
+        """
+        return self._is_snapshot_from_before and self.committed_rollbacks == self.rollbacks
+
+    def note_snapshot(self, snapshot: Snapshot) -> None:
+        """Note that *snapshot* was stored."""
+        if snapshot.record is not None and snapshot.record.rollbacks == self.rollbacks:
+            self._is_snapshot_from_before = False
 
     @property
     def missed_messages(self) -> int:
@@ -167,6 +186,7 @@ class OwnedPartition:
         """Go on from the position that *verified* found to be in the stream still."""
         if verified.verdict is not Verdict.GOOD:
             self.rollbacks += 1
+            self._is_snapshot_from_before = True
             self.verified = verified
             self.lag.pending = 1
             self.missed.go_back()
@@ -192,12 +212,18 @@ class OwnedPartition:
         self.stream_state = stream
         self._note_missed(found=stream.first)
 
+    def begin_midway(self) -> None:
+        """Take each source's first message for its begin, if the group has missed no message: what
+        lies before is left out on purpose.
+        """
+        if not self.missed_messages:
+            self.writer.begin_midway()
+
     def _note_missed(self, *, found: int) -> None:
         before = self.missed.count
         self.missed.note(read=self.position.sequence, found=found)
         if self.missed.count > before:
-            # A source may have begun in what is gone: its first message that comes is not where it
-            # begins, and what lies before is not left out on purpose.
+            # A source may have begun in what is gone.
             self.writer.expect_all()
 
     def note_read(self, delivered: Delivered) -> None:

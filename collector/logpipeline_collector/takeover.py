@@ -301,6 +301,7 @@ async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
     try:
         sequence = await store.write(snapshot)
         await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
+        owned.note_snapshot(snapshot)
         if former:
             await store.drop_before(former)
     except (NotSent, OutcomeUnknown, ApiError) as error:
@@ -396,9 +397,6 @@ class TakeOver:
         if held.record.succession is not None:
             text = held.record.succession.encode()
             await in_thread(self._context.executor, writer.sink.keep_succession, found.epoch, text)
-        is_midway = held.record.begun or held.record.begun_ns
-        if is_midway and not held.record.missed_messages:
-            writer.begin_midway()
         owned = OwnedPartition(
             partition=self._partition,
             stream=config.stream_of(self._partition),
@@ -411,6 +409,8 @@ class TakeOver:
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
         )
+        if held.record.begun or held.record.begun_ns:
+            owned.begin_midway()
         owned.warning = found.warning
         if seen.record is not None and not seen.revision:
             self._warn_of_restored(owned, seen.record)
@@ -502,10 +502,9 @@ class TakeOver:
 
     async def _forget(self, owned: OwnedPartition) -> None:
         """Go on without knowing all sources. Everything up to the position was written, and
-        shippers must not send it again because we do not know it. What was missed was not.
+        shippers must not send it again because we do not know it.
         """
-        if not owned.missed_messages:
-            owned.writer.begin_midway()
+        owned.begin_midway()
         await owned.held.begin_behind(owned.position)
         owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()

@@ -35,6 +35,8 @@ TAKE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 # After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 64
+# After a roll-back a snapshot is written so soon.
+URGENT_SNAPSHOT_S = 1.0
 # Where nothing is committed, snapshot and record are checked once in so many snapshot periods.
 PERIODS_BETWEEN_LOOKS = 6
 
@@ -216,11 +218,14 @@ class PartitionWorker:
         return True
 
     async def _snapshot_if_due(self, owned: OwnedPartition) -> None:
-        if time.monotonic() - self._snapshot_s < self._context.config.snapshot_every_s:
+        wait_s = self._context.config.snapshot_every_s
+        if owned.is_snapshot_urgent:
+            wait_s = min(wait_s, URGENT_SNAPSHOT_S)
+        if time.monotonic() - self._snapshot_s < wait_s:
             return
         self._snapshot_s = time.monotonic()
         self._periods += 1
-        if owned.held.record.snapshot_at != owned.committed.sequence:
+        if owned.is_snapshot_old:
             await self._snapshot(owned)
         elif self._periods % PERIODS_BETWEEN_LOOKS == 0:
             # Without commits, nothing else would notice that the record is gone or has another
@@ -252,7 +257,7 @@ class PartitionWorker:
 
     async def _release(self, owned: OwnedPartition) -> None:
         await owned.commit_all(self._context.executor)
-        if owned.held.record.snapshot_at != owned.committed.sequence:
+        if owned.is_snapshot_old:
             await self._snapshot(owned)
         else:
             await self._restore_snapshot(owned)

@@ -1,4 +1,4 @@
-"""Extents of one generation of a source: what is written of it, and which batch continues it.
+"""Extents of one generation of a source: its written bytes, and the batches that continue them.
 
 Any client that may publish for a host may write a batch in the name of each of its sources. The
 running checksum of the file proves which batches are the shipper's own: a batch belongs to what is
@@ -309,8 +309,8 @@ class _Placing:
         return not is_compared and self._repeat is Repeat.NEVER
 
     def _parts_unseen(self, match: _Match) -> bool:
-        """Return whether they part where the extent's marks are forgotten: so long after it was
-        written, a batch is a copy of what is there, or forged.
+        """Return whether batch and extent differ where the extent's checksums are no longer kept.
+        A batch that comes so late is a copy of what is written, or forged.
         """
         extent = match.extent
         is_marked = match.matched != extent.start or len(extent.marks) < MARKS_MAX

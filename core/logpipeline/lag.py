@@ -46,7 +46,7 @@ class PartitionState:
     rollbacks: int = 0
     lost_bytes: int = 0
     missing_bytes: int = 0
-    # Folders with what was collected that were gone when their collectors came back.
+    # Folders of collected lines that were missing when their collectors came back.
     gone: tuple[GoneFolder, ...] = ()
     lag_messages: int = 0
     lag_bytes: int = 0

@@ -88,7 +88,7 @@ class ShipperMetrics:
         )
 
     def refresh(self) -> None:
-        """Add what was counted since the last call."""
+        """Raise the counters by what was counted since the last call, and set the gauges."""
         for name, counter, read in self._totals:
             self._add(counter, (name, ""), read())
         for reason, count in self._shared.sender.retries.items():

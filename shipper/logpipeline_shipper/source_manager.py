@@ -381,11 +381,11 @@ class SourceManager:
         return source
 
     def doubt_partition(self, partition: int) -> None:
-        """Send again what is not confirmed of *partition*, whose stream went back."""
+        """Send the unconfirmed bytes of *partition* again: its stream went back."""
         self._doubt_stream(lambda key: self._partition(key) == partition)
 
     def doubt_stream(self, subjects: set[str]) -> None:
-        """Send again what is not confirmed of the *subjects* of a stream that went back."""
+        """Send the unconfirmed bytes of *subjects* again: their stream went back."""
         self._doubt_stream(lambda key: self._options.subjects.of_host(key.host) in subjects)
 
     def doubt_subjects(self, subjects: set[str], cause: str) -> int:

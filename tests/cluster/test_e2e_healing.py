@@ -70,7 +70,7 @@ def outcomes(operator: Operator, sites: list[Site], chosen: list[Fault]) -> Iter
 def test_a_fault_in_a_cluster_ends_without_a_human(
     outcomes: Outcomes, fault: Fault, say: Callable[[str], None]
 ) -> None:
-    """Nobody does anything: every line is collected, once, and the pipeline is ready again."""
+    """Without a human, every line is collected once, and the pipeline is ready again."""
     outcome = outcomes[fault.name].result()
 
     said = ", ".join(f"`{reason}`" for reason in sorted({*outcome.said} - GOOD))

@@ -222,6 +222,43 @@ async def test_a_successor_knows_the_sources_of_a_stream_that_is_empty_again(
     assert source.collected(second) == b""
 
 
+async def test_a_successor_knows_what_was_collected_before_the_stream_was_made_anew(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Behind the last snapshot, which is from before that: the owner writes one anew, although
+    nothing was read since.
+    """
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    first, second = (
+        config_for(nats_server, folder, member, snapshot_every_s=3600.0)
+        for folder, member in zip(folders, ("collector-0", "collector-1"), strict=True)
+    )
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(first), collecting(second):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+            await made.assign("collector-1")
+            await made.until_owned(0, "collector-1")
+            await source.send(made.js, "two")
+            await made.until_committed(2)
+            await made.js.call("STREAM.DELETE.LOGS_0")
+            await made.js.call("STREAM.CREATE.LOGS_0", log_stream(0))
+
+            async def is_noticed() -> bool:
+                record = await made.epoch()
+                return record is not None and record.rollbacks == 1
+
+            await eventually(is_noticed, what="the collector sees that the stream went back")
+            await made.assign("collector-0")
+            await made.until_owned(0, "collector-0")
+            await source.send_again(made.js, 1, attempt="healing")
+            await source.send(made.js, "three")
+            await made.until_committed(2)
+
+    assert sorted(source.collected(*folders).split()) == sorted(source.sent.split())
+
+
 async def test_a_successor_writes_nothing_again_of_a_stream_that_went_back(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:

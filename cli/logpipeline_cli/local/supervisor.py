@@ -179,7 +179,7 @@ class Supervisor:
     # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
-    _http: dict[str, str] = field(default_factory=dict)
+    _ports: dict[str, int] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _members: list[str] = field(default_factory=list)
 
@@ -190,7 +190,7 @@ class Supervisor:
 
     def probed(self) -> list[tuple[Part, str]]:
         """Return the running parts, each with the address of its probes."""
-        return [(part, self._http[name]) for name, part in self._parts.items()]
+        return [(part, self._address(name)) for name, part in self._parts.items()]
 
     @property
     def bucket(self) -> Bucket:
@@ -267,7 +267,9 @@ class Supervisor:
         """Write the record for other commands; if the disk is full, only the record is out of
         date.
         """
-        parts = [Component(name, part.pid, self._http[name]) for name, part in self._parts.items()]
+        parts = [
+            Component(name, part.pid, self._address(name)) for name, part in self._parts.items()
+        ]
         if self.server is not None:
             pid = self.server.pid if self.server.is_running else 0
             parts.append(Component("nats-server", pid, self.server.monitor_url))
@@ -329,10 +331,10 @@ class Supervisor:
         given += ["-f", str(self.layout.pipeline), "--nats", self.url]
 
         def command() -> list[str]:
-            self._http[name] = self._address(name)
-            return [*given, "--http", self._http[name]]
+            self._ports[name] = self._port(name)
+            return [*given, "--http", self._address(name)]
 
-        self._http[name] = self._address(name)
+        self._ports[name] = self._port(name)
         part = Part(name, command, self.layout.log(name), self.on_line, self.write_record, login)
         self._parts[name] = part
         self._tasks[name] = asyncio.create_task(part.run(), name=name)
@@ -340,22 +342,21 @@ class Supervisor:
     async def _stop(self, name: str) -> None:
         await self._parts[name].stop()
         await self._tasks.pop(name)
-        del self._parts[name], self._http[name]
+        del self._parts[name], self._ports[name]
 
     def _address(self, name: str) -> str:
-        """Return where the part *name* serves its metrics: where it did, if it ran. By default the
-        port is any that is free, and another one if a stranger took it since; else it is the next
-        one from spec.local.metricsPort on.
+        return f"{LOOPBACK}:{self._ports[name]}"
+
+    def _port(self, name: str) -> int:
+        """Return the port for the metrics of the part *name*. It keeps the one that it had. Without
+        spec.local.metricsPort, another program may have taken that one: then it is any free one.
         """
-        used = {other: _port_of(http) for other, http in self._http.items()}
-        first = self.pipeline.spec.local.metrics_port
-        if name in used and (first is not None or is_free(used[name])):
-            return self._http[name]
-        if first is not None:
-            port = next(port for port in count(first) if port not in used.values())
-        else:
-            port = free_port()
-        return f"{LOOPBACK}:{port}"
+        first, known = self.pipeline.spec.local.metrics_port, self._ports.get(name)
+        if known is not None and (first is not None or is_free(known)):
+            return known
+        if first is None:
+            return free_port()
+        return next(port for port in count(first) if port not in self._ports.values())
 
     async def _await_no_lag(self) -> None:
         async def no_lag() -> bool:
@@ -418,7 +419,3 @@ def _shipper_settings(pipeline: LogPipeline) -> object:
 
 def _collector_settings(pipeline: LogPipeline) -> object:
     return replace(pipeline.spec.collectors, replicas=1), pipeline.spec.cluster
-
-
-def _port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])

@@ -109,15 +109,15 @@ def _by_age(files: list[ChainFile]) -> list[ChainFile]:
     # `fileIndex="max"`, its default) and others give it the next number. Names do not show which of
     # both a rotator does; the times of the last writes do, which rotators leave alone. Not all
     # packers do so.
-    numbered = [file for file in files if is_numbered(file.path.name)]
-    is_plain = len(numbered) > 1 and not any(file.compressed for file in numbered)
-    is_rising = is_plain and all(
-        file.mtime_ns > other.mtime_ns for file, other in pairwise(numbered)
-    )
-    if not is_rising:
-        return files
-    following = reversed(numbered)
-    return [next(following) if file in numbered else file for file in files]
+    if len(files) < 2:
+        return files  # the usual case, and names are not looked at again
+    places = [place for place, file in enumerate(files) if is_numbered(file.path.name)]
+    numbered = [files[place] for place in places]
+    is_rising = all(file.mtime_ns > other.mtime_ns for file, other in pairwise(numbered))
+    if is_rising and not any(file.compressed for file in numbered):
+        for place, file in zip(places, reversed(numbered), strict=True):
+            files[place] = file
+    return files
 
 
 def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str, list[ChainFile]]:

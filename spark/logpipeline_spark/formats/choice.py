@@ -27,7 +27,7 @@ def check(name: Format, catalog: Mapping[str, str]) -> None:
     """Check that the format *name* is available here.
 
     Raises:
-        Refused: it is not; the sentence says what is missing.
+        Refused: it is not available; the message names what is missing.
     """
     if name == "iceberg":
         if importlib.util.find_spec("pyiceberg") is None:

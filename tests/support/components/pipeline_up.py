@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import signal
@@ -18,9 +19,11 @@ from typing import Any, Self
 import yaml
 
 import warm
+from logpipeline.codecs import GZIP
 from logpipeline.layout import Component as RunningPart
 from logpipeline.layout import Layout, RunRecord
 from logpipeline.listing import files_below
+from logpipeline_collector.files.maintenance import TEMPORARY_SUFFIX
 from waiting import eventually
 
 COMMAND = [sys.executable, "-m", "logpipeline_cli"]
@@ -182,8 +185,18 @@ class PipelineUp:
         return b"".join(data for _, _, data in sorted(self._files()))
 
     def collected(self, name: str = "app.log") -> list[str]:
-        """Return the lines in the files of all collectors, in the order of the files' ages."""
-        ours = [(age, data) for path, age, data in self._files() if path.name.startswith(name)]
+        """Return the lines in the files of all collectors, in the order of the files' ages; what
+        was rotated may be packed by now, or be so in a moment.
+        """
+        files = [each for each in self._files() if each[0].name.startswith(name)]
+        there = {path for path, _, _ in files}
+        ours = [
+            (age, gzip.decompress(data) if path.suffix == GZIP.suffix else data)
+            for path, age, data in files
+            # One that is packed is there twice for a moment.
+            if path.suffix != TEMPORARY_SUFFIX
+            and not (path.suffix == GZIP.suffix and path.with_suffix("") in there)
+        ]
         return [line for _, data in sorted(ours) for line in data.decode().splitlines()]
 
     def _files(self) -> list[tuple[Path, int, bytes]]:

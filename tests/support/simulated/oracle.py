@@ -195,8 +195,9 @@ class Ownership:
 
     def take_lines(self, partition: int) -> None:
         """Note that the stream of *partition* loses messages."""
+        # What the owner has read and not committed counts as well: it commits it after this.
         last = self._last.get(partition)
-        if last is not None and last.position.sequence > last.snapshot_at:
+        if last is not None:
             self._untold[partition] = last.snapshot
 
     def _say(self, partition: int, record: EpochRecord, why: str) -> None:
