@@ -90,6 +90,21 @@ def test_a_program_that_says_the_same_in_each_run_is_heard_each_time(
     assert arrived == b"start\nend\n" * 8
 
 
+def test_a_listing_in_the_middle_of_a_write_is_no_rewrite(tmp_path: Path) -> None:
+    """A write sets the time before the length, and no listing need come when both are there."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(b"one\n")
+    assert joined(folder.read()) == b"one\n"
+    os.utime(folder.live, ns=(1, 1))
+    assert folder.read() == []
+    append(folder.live, b"two\n")
+    os.utime(folder.live, ns=(1, 1))
+    folder.now_s += 0.5
+
+    assert joined(folder.read_on()) == b"two\n"
+    assert folder.chain.truncations == 0
+
+
 def test_a_large_file_that_is_only_touched_is_not_sent_again(tmp_path: Path) -> None:
     """Start scripts do that; nobody writes the very same megabytes twice."""
     folder = Folder(tmp_path, batch_bytes=1 << 20)

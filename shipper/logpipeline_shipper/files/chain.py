@@ -161,7 +161,9 @@ class Chain(ReadCounters):
         """Carry out a finding; return the generation that is in its file."""
         match finding:
             case Same(file, generation):
-                if generation.note_touch(file, now_s, _REWRITTEN_S):
+                is_touched = generation.note_touch(file, now_s, _REWRITTEN_S)
+                # The listing may have been made in the middle of a write that is over by now.
+                if is_touched and look_now(file) == (file.size, file.mtime_ns):
                     return self._replace(generation, file, now_s, is_cut=True)
                 if generation.touched is None:
                     generation.bind(file, now_s)
