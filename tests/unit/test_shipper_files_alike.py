@@ -71,8 +71,9 @@ def test_a_first_line_that_is_always_the_same_names_nothing(
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("pause_s", [0.1, 10.0])
 def test_a_program_that_says_the_same_in_each_run_is_heard_each_time(
-    tmp_path: Path, is_made_anew: bool
+    tmp_path: Path, is_made_anew: bool, pause_s: float
 ) -> None:
     """`cmd > job.log`: the same bytes in the same file, or in another one of that name."""
     folder = Folder(tmp_path)
@@ -84,8 +85,8 @@ def test_a_program_that_says_the_same_in_each_run_is_heard_each_time(
         # Clocks of file systems tick a hundred times a second; runs are further apart.
         os.utime(folder.live, ns=(run, run * 1_000_000_000))
         arrived += joined(folder.read())
-        folder.now_s += 0.5
-        arrived += joined(folder.read())
+        folder.now_s += pause_s
+    arrived += joined(folder.drain())
 
     assert arrived == b"start\nend\n" * 8
 
@@ -99,9 +100,24 @@ def test_a_listing_in_the_middle_of_a_write_is_no_rewrite(tmp_path: Path) -> Non
     assert folder.read() == []
     append(folder.live, b"two\n")
     os.utime(folder.live, ns=(1, 1))
-    folder.now_s += 0.5
+    folder.now_s += 10
 
     assert joined(folder.read_on()) == b"two\n"
+    assert folder.chain.truncations == 0
+
+
+def test_a_write_that_waits_for_a_second_is_no_rewrite(tmp_path: Path) -> None:
+    """The time is new, and the length old, while it waits for the file system's journal."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(b"one\n")
+    assert joined(folder.read()) == b"one\n"
+    os.utime(folder.live, ns=(1, 1))
+    for _ in range(4):
+        assert folder.read() == []
+        folder.now_s += 0.3
+    append(folder.live, b"two\n")
+
+    assert joined(folder.read()) == b"two\n"
     assert folder.chain.truncations == 0
 
 

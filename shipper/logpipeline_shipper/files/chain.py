@@ -56,8 +56,9 @@ T = TypeVar("T")
 _BROKEN_TRIES = 3
 # So many files of the source may turn out to be replaced during one read; the next read goes on.
 _REPLACED_MAX = 8
-# A write sets the time and the length of a file one after the other: within so long.
-_REWRITTEN_S = 0.5
+# A write sets the time and the length of a file one after the other: within so long, also where it
+# waits in between for the file system's journal.
+_REWRITTEN_S = 2.0
 # A listing that is made while files are renamed may lack one of them. A file is gone when it is
 # missing for as long as so many listings take.
 _LISTINGS_UNTIL_GONE = 2
@@ -161,17 +162,18 @@ class Chain(ReadCounters):
         """Carry out a finding; return the generation that is in its file."""
         match finding:
             case Same(file, generation):
-                is_touched = generation.note_touch(file, now_s, _REWRITTEN_S)
-                # The listing may have been made in the middle of a write that is over by now.
-                if is_touched and look_now(file) == (file.size, file.mtime_ns):
-                    return self._replace(generation, file, now_s, is_cut=True)
+                rewritten_ns = generation.note_touch(file, now_s, _REWRITTEN_S)
+                if rewritten_ns is not None and _has_length(file):
+                    stamp = (file.size, rewritten_ns)
+                    return self._replace(generation, file, now_s, is_cut=True, stamp=stamp)
                 if generation.touched is None:
                     generation.bind(file, now_s)
                 else:
                     self._match_again(now_s + _REWRITTEN_S)
                 return generation
             case Replaced(file, generation, is_cut, size):
-                return self._replace(generation, file, now_s, is_cut=is_cut, size=size)
+                stamp = look_now(file) or (size, file.mtime_ns)
+                return self._replace(generation, file, now_s, is_cut=is_cut, stamp=stamp)
             case Copy():
                 return self._take_copy(finding, now_s)
             case New(file):
@@ -207,10 +209,17 @@ class Chain(ReadCounters):
         self._match_again_at_s = min(self._match_again_at_s or at_s, at_s)
 
     def _replace(
-        self, generation: Generation, file: ChainFile, now_s: float, *, is_cut: bool, size: int = 0
+        self,
+        generation: Generation,
+        file: ChainFile,
+        now_s: float,
+        *,
+        is_cut: bool,
+        stamp: tuple[int, int],
     ) -> Generation:
-        """Begin a generation in *file*, which held *generation* and has other bytes now: *size* of
-        them at least. A copy of the former bytes may exist: it is searched before more is read.
+        """Begin a generation in *file*, which held *generation* and has had other bytes since its
+        length and time of modification were *stamp*. A copy of the former bytes may exist: it is
+        searched before more is read.
         """
         if is_cut:
             self.truncations += 1
@@ -222,7 +231,7 @@ class Chain(ReadCounters):
         generation.lose_file(now_s)
         self._match_again(now_s)
         made = Generation.new(file, now_s)
-        made.begin_anew(*(look_now(file) or (size, file.mtime_ns)))
+        made.begin_anew(*stamp)
         self._generations.insert(self._generations.index(generation) + 1, made)
         return made
 
@@ -326,7 +335,9 @@ class Chain(ReadCounters):
     def _note_replaced(self, generation: Generation, now_s: float) -> None:
         """Note that the file of *generation* holds other bytes since it was listed."""
         if generation.file is not None:
-            made = self._replace(generation, generation.file, now_s, is_cut=True)
+            file = generation.file
+            stamp = look_now(file) or (0, file.mtime_ns)
+            made = self._replace(generation, file, now_s, is_cut=True, stamp=stamp)
             self._unsure.note_emptied(made, now_s)
             self._note_newer(now_s)
         else:
@@ -596,3 +607,11 @@ class Chain(ReadCounters):
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
         self._generations = [Generation.restore(row) for row in saved["generations"]]
         self._past.restore(saved["past"], files=len(self._generations))
+
+
+def _has_length(file: ChainFile) -> bool:
+    """Return whether *file* is as long as when it was listed, which may have been in the middle of
+    a write that is over by now.
+    """
+    found = look_now(file)
+    return found is not None and found[0] == file.size

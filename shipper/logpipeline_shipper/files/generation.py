@@ -365,20 +365,24 @@ class Generation:
         if not self.is_lost:
             self.length = None
 
-    def note_touch(self, file: ChainFile, now_s: float, patience_s: float) -> bool:
-        """Note whether *file*, its own, has a new time and the old length; return whether that has
-        lasted for *patience_s*. Then a program that writes the same in each run has written the
-        same bytes once more. A program that appends shows the new time before the new length as
-        well, but for a moment only.
+    def note_touch(self, file: ChainFile, now_s: float, patience_s: float) -> int | None:
+        """Note whether *file*, its own, has a new time and the old length. If a program writes the
+        same in each run, it has then written the same bytes once more: return at which time of
+        modification, in nanoseconds, once that is certain; else None.
+
+        A program that appends shows the new time before the new length, too, but not for
+        *patience_s*, and not twice: a write waits for the one before it.
         """
         size, _ = self.stamp
         is_touched = (file.size, file.mtime_ns) != self.stamp and file.size == size
         if not is_touched or file.compressed or not 0 < size <= ALIKE_BYTES_MAX:
             self.touched = None
-            return False
-        if self.touched is None or self.touched[0] != file.mtime_ns:
+            return None
+        if self.touched is None:
             self.touched = (file.mtime_ns, now_s)
-        return now_s - self.touched[1] >= patience_s
+        mtime_ns, since_s = self.touched
+        is_certain = file.mtime_ns != mtime_ns or now_s - since_s >= patience_s
+        return mtime_ns if is_certain else None
 
     def lose_sight(self, now_s: float) -> None:
         """Note that no listing shows its file; it may be found at another path."""
