@@ -39,7 +39,9 @@ from logpipeline_shipper.files.open_file import (
     NOT_READ,
     Inconclusive,
     NotNow,
+    Stamp,
     Unreadable,
+    has_length,
     look_now,
 )
 from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
@@ -90,7 +92,6 @@ class Chain(ReadCounters):
         self._generations: list[Generation] = []
         self._past = PastGenerations()
         self._pending: deque[tuple[Generation, Chunk]] = deque()
-        self._lost: list[Lost] = []
         self._position: tuple[str, int] | None = None
         self._skips_existing = read_from != "beginning" and saved is None
         self._read_from: ReadFrom = read_from
@@ -163,9 +164,9 @@ class Chain(ReadCounters):
         match finding:
             case Same(file, generation):
                 rewritten_ns = generation.note_touch(file, now_s, _REWRITTEN_S)
-                if rewritten_ns is not None and _has_length(file):
+                if rewritten_ns is not None and has_length(file):
                     stamp = (file.size, rewritten_ns)
-                    return self._replace(generation, file, now_s, is_cut=True, stamp=stamp)
+                    return self._replace(generation, file, now_s, stamp, is_cut=True)
                 if generation.touched is None:
                     generation.bind(file, now_s)
                 else:
@@ -173,7 +174,7 @@ class Chain(ReadCounters):
                 return generation
             case Replaced(file, generation, is_cut, size):
                 stamp = look_now(file) or (size, file.mtime_ns)
-                return self._replace(generation, file, now_s, is_cut=is_cut, stamp=stamp)
+                return self._replace(generation, file, now_s, stamp, is_cut=is_cut)
             case Copy():
                 return self._take_copy(finding, now_s)
             case New(file):
@@ -200,7 +201,8 @@ class Chain(ReadCounters):
             end = copy.short.end
             generation.shorten(end, copy.short.kept, copy.short.head)
             if not was_missed:
-                self._name_lost(generation, max(end, generation.read.offset), extent, ROTATED)
+                start = max(end, generation.read.offset)
+                self.name_lost(Lost(generation.id, generation.begin, start, extent, ROTATED))
         if is_recalled:
             self._begin_at(generation, generation.read.offset)
         return generation
@@ -209,13 +211,7 @@ class Chain(ReadCounters):
         self._match_again_at_s = min(self._match_again_at_s or at_s, at_s)
 
     def _replace(
-        self,
-        generation: Generation,
-        file: ChainFile,
-        now_s: float,
-        *,
-        is_cut: bool,
-        stamp: tuple[int, int],
+        self, generation: Generation, file: ChainFile, now_s: float, stamp: Stamp, *, is_cut: bool
     ) -> Generation:
         """Begin a generation in *file*, which held *generation* and has had other bytes since its
         length and time of modification were *stamp*. A copy of the former bytes may exist: it is
@@ -334,10 +330,10 @@ class Chain(ReadCounters):
 
     def _note_replaced(self, generation: Generation, now_s: float) -> None:
         """Note that the file of *generation* holds other bytes since it was listed."""
-        if generation.file is not None:
-            file = generation.file
+        file = generation.file
+        if file is not None:
             stamp = look_now(file) or (0, file.mtime_ns)
-            made = self._replace(generation, file, now_s, is_cut=True, stamp=stamp)
+            made = self._replace(generation, file, now_s, stamp, is_cut=True)
             self._unsure.note_emptied(made, now_s)
             self._note_newer(now_s)
         else:
@@ -539,22 +535,7 @@ class Chain(ReadCounters):
         start = generation.read.offset
         generation.miss()
         self._settle_done(generation)
-        self._name_lost(generation, start, end, cause)
-
-    def _name_lost(self, generation: Generation, start: int, end: int, cause: str) -> None:
-        if start < end:
-            self.missing_bytes += end - start
-            self._lost.append(Lost(generation.id, generation.begin, start, end, cause))
-
-    @property
-    def has_losses(self) -> bool:
-        """Whether there are losses that `take_losses` did not return yet."""
-        return bool(self._lost)
-
-    def take_losses(self) -> list[Lost]:
-        """Return the losses since the last call; the caller has to report them to collectors."""
-        taken, self._lost = self._lost, []
-        return taken
+        self.name_lost(Lost(generation.id, generation.begin, start, end, cause))
 
     def _settle_done(self, generation: Generation) -> None:
         if not generation.is_done or generation not in self._generations:
@@ -607,11 +588,3 @@ class Chain(ReadCounters):
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
         self._generations = [Generation.restore(row) for row in saved["generations"]]
         self._past.restore(saved["past"], files=len(self._generations))
-
-
-def _has_length(file: ChainFile) -> bool:
-    """Return whether *file* is as long as when it was listed, which may have been in the middle of
-    a write that is over by now.
-    """
-    found = look_now(file)
-    return found is not None and found[0] == file.size

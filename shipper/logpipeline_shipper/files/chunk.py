@@ -110,15 +110,30 @@ def times_of(data: bytes, format: Format) -> tuple[int, int]:
 
 
 class ReadCounters:
-    """Counters of one chain since the start of the process."""
+    """Counters of one chain since the start of the process, and the losses to be reported."""
 
     def __init__(self) -> None:
         self.missing_bytes = 0  # were in a file, and are gone unread
-        self.unseen_generations = (
-            0  # files that were gone before their end was seen: at least so many
-        )
+        self.unseen_generations = 0  # files gone before their end was seen: at least so many
         self.restarts = 0  # another file was at the path of the known one
         self.truncations = 0  # a file was truncated, maybe written again since
         self.hole_bytes = 0  # NULs before the first line, left by a truncation
         self.long_lines = 0  # lines and runs of fragments that were cut because of their length
         self.unreadable: Counter[str] = Counter()  # by reason; each file once per failure
+        self._losses: list[Lost] = []
+
+    def name_lost(self, lost: Lost) -> None:
+        """Note that the bytes of *lost*, if there are any, were in a file and are gone unread."""
+        if lost.start < lost.end:
+            self.missing_bytes += lost.end - lost.start
+            self._losses.append(lost)
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether there are losses that `take_losses` did not return yet."""
+        return bool(self._losses)
+
+    def take_losses(self) -> list[Lost]:
+        """Return the losses since the last call; the caller has to report them to collectors."""
+        taken, self._losses = self._losses, []
+        return taken

@@ -193,7 +193,11 @@ def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
     return PackedReader(descriptor, file.codec)
 
 
-def look_now(file: ChainFile) -> tuple[int, int] | None:
+# The length of a file, and its time of modification in nanoseconds.
+Stamp = tuple[int, int]
+
+
+def look_now(file: ChainFile) -> Stamp | None:
     """Return the length of *file* now and its time of modification in nanoseconds; None if another
     file is at its path.
     """
@@ -203,6 +207,14 @@ def look_now(file: ChainFile) -> tuple[int, int] | None:
         return None
     is_same = (found.st_dev, found.st_ino) == file.key
     return (found.st_size, found.st_mtime_ns) if is_same else None
+
+
+def has_length(file: ChainFile) -> bool:
+    """Return whether *file* is as long as when it was listed, which may have been in the middle of
+    a write that is over by now.
+    """
+    found = look_now(file)
+    return found is not None and found[0] == file.size
 
 
 def _explained(error: OSError) -> Exception:
