@@ -35,20 +35,20 @@ def check() -> list[Step]:
     """What is run before each commit: style, types and all tests without process and network."""
     shows = "format, style, types, who may import whom, and what is generated"
     unit = "without process and network"
-    searched = "all states of the protocol, within small bounds"
     return [
         Step(name="lint", shows=shows, command=("make", "lint"), load=1.0),
         pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.0),
-        pytest_step("protocol", searched, "tests/protocol", "-n", "2", load=1.0),
     ]
 
 
 def test() -> list[Step]:
     """What shows in minutes that each part does its work."""
+    searched = "all states of the protocol, within small bounds"
     return [
         _own_jars(),
         _built_api(),
         *check(),
+        pytest_step("protocol", searched, "tests/protocol", "-n", "2", load=1.0),
         _live("live", QUICK),
         _faults("faults-smoke", SMOKE),
         _simulation("simulation-smoke", SMOKE),
