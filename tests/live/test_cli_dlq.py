@@ -204,7 +204,7 @@ async def test_words_that_say_too_little_or_too_much_do_nothing(
         assert "say which" in made.run("dlq", "purge", "--yes", code=1)
         assert "numbers cannot be combined" in made.run("dlq", "retry", "3", "--all", code=1)
         assert "no letter 7" in made.run("dlq", "show", "7", code=1)
-        assert "--since 'never'" in made.run("dlq", "ls", "--since", "never", code=1)
+        assert "--since 'never'" in made.run("dlq", "ls", "--since", "never", code=64)
 
 
 async def configure(made: Lettered, **changes: Any) -> None:
