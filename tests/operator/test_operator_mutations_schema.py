@@ -111,6 +111,13 @@ UNTRIED = {
     "spec.table.time[].pattern",
     "spec.table.zone",
 }
+
+
+def disagreed(theirs: set[str], ours: set[str]) -> set[str]:
+    """The fields that one of them alone finds wrong, but for what only the parser can."""
+    return (theirs - ours) | (ours - theirs - UNTRIED)
+
+
 SHARE = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 
 
@@ -144,7 +151,7 @@ def test_server_and_parser_refuse_the_same_fields(server: Judge, spec: Spec) -> 
         if where.endswith("optStartTime") and "found a list" in message
     }
 
-    assert without_rules(theirs) | lists == without_rules(ours)
+    assert disagreed(without_rules(theirs) | lists, without_rules(ours)) == set()
 
 
 @SHARE
@@ -154,7 +161,7 @@ def test_server_and_parser_have_the_same_limits(server: Judge, spec: Spec) -> No
     """A size or a time span that is too small or too large for one of them is so for the other."""
     theirs, ours = server(spec), parsed(spec)
 
-    assert without_rules(theirs) == without_rules(ours)
+    assert disagreed(without_rules(theirs), without_rules(ours)) == set()
 
 
 @SHARE
