@@ -226,11 +226,13 @@ def _returns(owner: Any, name: str, value: Any) -> Callable[[], None]:
 
 def _property(owner: Any, name: str, value: Any) -> Callable[[], None]:
     """Return a defect: the property *name* of *owner* is always *value*."""
+    assert hasattr(owner, name), name
     return lambda: setattr(owner, name, property(lambda self: value))
 
 
 def _value(owner: Any, name: str, value: Any) -> Callable[[], None]:
     """Return a defect: *name* of *owner* is *value*."""
+    assert hasattr(owner, name), name
     return lambda: setattr(owner, name, value)
 
 
@@ -343,7 +345,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "a_file_that_is_missing_once_is_gone": _value(
         Chain, "_is_gone", lambda self, since_s, now_s: True
     ),
-    "rest_of_a_gone_file_is_not_named": _returns(Chain, "_name_lost", None),
+    "rest_of_a_gone_file_is_not_named": _returns(Chain, "name_lost", None),
     "next_lines_do_not_wait_for_a_copy": _returns(UnsureFiles, "has_to_wait", False),
     "rising_numbers_count_as_falling": _value(directory_scan, "_by_age", lambda files: files),
     "two_shippers_share_a_folder": _value(fcntl, "flock", lambda descriptor, operation: None),
