@@ -29,6 +29,7 @@ from logpipeline_collector.epochs import HeldEpoch
 from logpipeline_collector.files import commit
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.stream_position import Verified
 from logpipeline_shipper import publish, reconnect, resend
 from logpipeline_shipper.account import Account, Confirmed
 from logpipeline_shipper.checkpoint import IntentLog
@@ -193,8 +194,9 @@ async def _none_deleted(*words: Any) -> int:
     return 0
 
 
-async def _at_the_end(js: Any, name: str, stream: Any, marks: Any) -> StreamPosition:
-    return StreamPosition(stream.created, stream.last, stream.last_time_ns)
+def _at_the_end(verdict: Any, position: StreamPosition, stream: Any, common: Any) -> Verified:
+    end = StreamPosition(stream.created, stream.last, position.time_ns)
+    return Verified(verdict, end, stream, position.time_ns, stream.last)
 
 
 def _reported_early(self: Any, reached: Any, **named: Any) -> Any:
@@ -226,12 +228,14 @@ def _returns(owner: Any, name: str, value: Any) -> Callable[[], None]:
 
 def _property(owner: Any, name: str, value: Any) -> Callable[[], None]:
     """Return a defect: the property *name* of *owner* is always *value*."""
+    # A name that the product has no more would change nothing.
     assert hasattr(owner, name), name
     return lambda: setattr(owner, name, property(lambda self: value))
 
 
 def _value(owner: Any, name: str, value: Any) -> Callable[[], None]:
     """Return a defect: *name* of *owner* is *value*."""
+    # A name that the product has no more would change nothing.
     assert hasattr(owner, name), name
     return lambda: setattr(owner, name, value)
 
@@ -291,7 +295,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     # reading a stream
     "gaps_in_deliveries_are_not_seen": _returns(stream_reader.Order, "accept", None),
     "stuck_consumer_is_waited_for": _returns(stream_reader.StreamReader, "_look", None),
-    "roll_back_reads_from_the_end": _value(stream_position, "_common_prefix", _at_the_end),
+    "roll_back_reads_from_the_end": _value(stream_position, "gone_back", _at_the_end),
     "commit_in_the_midst_of_a_second_reading": _property(OwnedPartition, "is_settled", True),
     "position_stays_behind": _returns(OwnedPartition, "note_read", None),
     "predecessors_consumers_stay": _value(stream_reader, "delete_before", _none_deleted),
