@@ -22,7 +22,7 @@ def moment_ns(option: str, text: str) -> int:
     """Return a span before now (``10m``), or a time (RFC 3339), in nanoseconds since 1970.
 
     Raises:
-        CliError: *text*, the value of *option*, is neither.
+        UsageError: *text*, the value of *option*, is neither.
     """
     with suppress(QuantityError):
         return time.time_ns() - parse_duration(text)
@@ -40,7 +40,7 @@ def moment(text: str | None, *, now: datetime) -> datetime | None:
     is UTC's.
 
     Raises:
-        CliError, QuantityError: *text* is neither.
+        UsageError: *text* is neither.
     """
     if text is None:
         return None
@@ -53,14 +53,18 @@ def moment(text: str | None, *, now: datetime) -> datetime | None:
                 "10m"
             ) from None
         return found if found.tzinfo else found.replace(tzinfo=UTC)
-    return datetime.fromtimestamp(now.timestamp() - parse_duration(text) / 1e9, UTC)
+    try:
+        span_ns = parse_duration(text)
+    except QuantityError as error:
+        raise UsageError(str(error)) from error
+    return datetime.fromtimestamp(now.timestamp() - span_ns / 1e9, UTC)
 
 
 def parsed(option: str, text: str | None, parse: Callable[[object], int]) -> int:
     """Return what *parse* makes of *text*, the value of *option*; 0 where the option is not given.
 
     Raises:
-        CliError: it cannot be parsed.
+        UsageError: it cannot be parsed.
     """
     if text is None:
         return 0
