@@ -133,7 +133,7 @@ class OwnedPartition:
 
     @property
     def is_snapshot_old(self) -> bool:
-        """Whether what is committed is newer than the newest snapshot."""
+        """Whether the newest snapshot is older than the last commit."""
         is_elsewhere = self.held.record.snapshot_at != self.committed.sequence
         return is_elsewhere or self._is_snapshot_from_before
 
@@ -223,7 +223,7 @@ class OwnedPartition:
         before = self.missed.count
         self.missed.note(read=self.position.sequence, found=found)
         if self.missed.count > before:
-            # A source may have begun in what is gone.
+            # The first bytes of a source may be among the missed messages.
             self.writer.expect_all()
 
     def note_read(self, delivered: Delivered) -> None:

@@ -1,4 +1,4 @@
-"""Deduplication: which bytes of a batch are new, given what is written of its source.
+"""Deduplication: finds the bytes of a batch that are not written yet.
 
 Pure: the same batches lead to the same state, whether their bytes were written or only their
 headers read.

@@ -310,7 +310,7 @@ class _Placing:
 
     def _parts_unseen(self, match: _Match) -> bool:
         """Return whether batch and extent differ where the extent's checksums are no longer kept.
-        A batch that comes so late is a copy of what is written, or forged.
+        A batch that comes so late is a copy of written bytes, or forged.
         """
         extent = match.extent
         is_marked = match.matched != extent.start or len(extent.marks) < MARKS_MAX

@@ -102,7 +102,7 @@ class Component:
 @dataclass(slots=True)
 class RunRecord:
     """The record of a running `up` for other commands; *trouble* says why its server does not
-    work, and *held* what of its resource is not applied, and why.
+    work, and *held* which part of its resource is not applied, and why.
     """
 
     name: str

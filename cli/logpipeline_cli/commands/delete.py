@@ -18,7 +18,7 @@ from logpipeline_cli.target import Target, connected, find_pipeline, find_target
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, then delete, and print what was deleted."""
+    """Ask, delete, and list the deleted streams, consumers and data."""
     pipeline, layout = find_pipeline(file=args.file, data=args.data)
     name = f"{pipeline.namespace}/{pipeline.name}"
     if RunRecord.read(layout) is not None:

@@ -114,7 +114,7 @@ def _of_resource(name: str, document: Document) -> Iterator[Remark]:
 
 
 def _warnings(pipeline: LogPipeline, content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is allowed and seldom meant, each with its path."""
+    """Yield warnings about correct fields that are probably a mistake, each with its path."""
     data = default_data(pipeline.namespace, pipeline.name)
     expanded = expand_local(pipeline, data).spec.local.shippers
     for number, (shipper, real) in enumerate(

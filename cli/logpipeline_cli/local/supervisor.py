@@ -174,7 +174,7 @@ class Supervisor:
     on_line: Callable[[str, str], None] = lambda name, line: None
     server: EmbeddedServer | None = None
     keeper: Keeper | None = None
-    # What is held back of the resource with which `up` was started.
+    # The part of the given resource that is not applied, and why; empty if all of it is.
     held: str = ""
     # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -217,7 +217,7 @@ class Supervisor:
 
     async def change(self, pipeline: LogPipeline, *, held: str = "") -> None:
         """Change the parts to match *pipeline*; more or fewer collectors need no restart of
-        others. *held* is what JetStream keeps all the same.
+        others. *held* says which part of it is not applied, and why.
         """
         old, self.pipeline = self.pipeline, pipeline
         self.held = held

@@ -16,6 +16,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import nats.errors
@@ -113,6 +114,18 @@ class Listener:
     live: object | None = field(default=None)
 
 
+class _Request(NamedTuple):
+    """A request that waits for its answer."""
+
+    subject: str
+    answer: asyncio.Future[RawMessage]
+
+    def fail(self, error: Exception) -> None:
+        """End the wait by *error*, unless it has ended."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
 class Connection:
     """Requests, publishes and subscriptions over one session at a time."""
 
@@ -124,9 +137,7 @@ class Connection:
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
         self._listeners: list[Listener] = []
-        self._waiting: dict[bytes, asyncio.Future[RawMessage]] = {}
-        # The subjects of the requests that wait, by the same tokens.
-        self._asked: dict[bytes, str] = {}
+        self._waiting: dict[bytes, _Request] = {}
         self._inbox = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
         self._token = 0
         self._task: asyncio.Task[None] | None = None
@@ -285,8 +296,7 @@ class Connection:
         self._token += 1
         token = b"%x" % self._token
         future: asyncio.Future[RawMessage] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = future
-        self._asked[token] = subject
+        self._waiting[token] = _Request(subject, future)
         try:
             await self._send(subject, payload, headers, f"{self._inbox}.{token.decode()}")
             # Not wait_for: in Python 3.11 it drops a cancellation that comes with the answer.
@@ -296,15 +306,14 @@ class Connection:
             raise OutcomeUnknown(f"no answer on {subject} in {timeout_s:g} s") from None
         finally:
             self._waiting.pop(token, None)
-            self._asked.pop(token, None)
         if answer.status == 503:
             raise NoResponders(f"nothing answers on {subject}")
         return answer
 
     def _answered(self, message: RawMessage) -> None:
-        future = self._waiting.get(message.subject.rsplit(b".", 1)[1])
-        if future is not None and not future.done():
-            future.set_result(message)
+        request = self._waiting.get(message.subject.rsplit(b".", 1)[1])
+        if request is not None and not request.answer.done():
+            request.answer.set_result(message)
 
     async def _keep_connected(self) -> None:
         backoff_s = BACKOFF_FIRST_S
@@ -361,9 +370,8 @@ class Connection:
 
     def _forget_session(self) -> None:
         self._session = None
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(OutcomeUnknown("the connection broke before an answer came"))
+        for request in self._waiting.values():
+            request.fail(OutcomeUnknown("the connection broke before an answer came"))
         log.warning("lost the connection to NATS", extra={"reason": _reason(self._last_error)})
         self._tell()
 
@@ -378,10 +386,11 @@ class Connection:
             log.error("NATS denies a permission: %s", text)
         self.problem = text
         subject = _DENIED_PUBLISH.search(text)
-        for token, asked in self._asked.items():
-            future = self._waiting[token]
-            if subject is not None and asked == subject[1] and not future.done():
-                future.set_exception(Denied(asked))
+        if subject is None:
+            return
+        for request in self._waiting.values():
+            if request.subject == subject[1]:
+                request.fail(Denied(request.subject))
 
     def _tell(self) -> None:
         for call in self._on_change:

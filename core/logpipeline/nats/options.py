@@ -15,8 +15,6 @@ CONNECT_TIMEOUT_S = 5
 # More than all batches in flight, so that nats-py never refuses or blocks what our own budget
 # admitted.
 PENDING_BYTES_MAX = 128 * 1024 * 1024
-
-
 # Short enough to go on soon, and long enough for a server that a thousand clients come back to.
 BACKOFF_MAX_S = 5.0
 

@@ -84,7 +84,7 @@ class Result(StrEnum):
     NOT_TRIED = "not tried"
 
 
-# The kinds of a step that changes fields of what is there.
+# Steps of these kinds change fields of a stream or consumer that exists.
 _CHANGES = (Kind.IN_PLACE, Kind.DELETES_DATA, Kind.REFUSED)
 
 # After one of these the rest is not tried: it may build on what failed.
@@ -193,7 +193,7 @@ def _left_to_others(step: Step) -> Outcome:
 def config_to_send(step: Step) -> dict[str, Any]:
     """Return the configuration that makes the changes of *step*.
 
-    What is not changed is sent as it was found, fields that we do not know among it.
+    The other fields are sent as they were found, also those that we do not know.
     """
     assert step.found is not None
     is_stream = step.consumer is None

@@ -1,4 +1,4 @@
-"""Removes what JetStream has of a pipeline, and leaves what is of others."""
+"""Removes the streams, consumers and records of a pipeline, and no others."""
 
 from __future__ import annotations
 

@@ -372,7 +372,6 @@ class LocalNats:
         "default one that is free.",
         default=None, minimum=1024, maximum=65_535,
     )  # fmt: skip
-
     ca_file: str | None = _path("Certificate authority.", "/etc/nats/ca.pem")
     cert_file: str | None = _path("Client's certificate.", "/etc/nats/client.pem")
     key_file: str | None = _path("Client's private key.", "/etc/nats/client-key.pem")

@@ -228,9 +228,7 @@ def _returns(owner: Any, name: str, value: Any) -> Callable[[], None]:
 
 def _property(owner: Any, name: str, value: Any) -> Callable[[], None]:
     """Return a defect: the property *name* of *owner* is always *value*."""
-    # A name that the product has no more would change nothing.
-    assert hasattr(owner, name), name
-    return lambda: setattr(owner, name, property(lambda self: value))
+    return _value(owner, name, property(lambda self: value))
 
 
 def _value(owner: Any, name: str, value: Any) -> Callable[[], None]:
