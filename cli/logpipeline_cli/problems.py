@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from logpipeline import json_text
 from logpipeline.nats.bucket import Bucket, Conflict
 from logpipeline_cli.output import bytes_text
 from logpipeline_cli.tables.status import troubles
@@ -67,7 +68,7 @@ async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
 
 def _decoded(value: bytes) -> dict[str, float]:
     try:
-        data = json.loads(value)
+        data = json_text.parse(value)
         return {str(name): float(when_s) for name, when_s in data.items()}
     except (ValueError, TypeError, AttributeError):
         return {}  # not written by this command: treated as no acknowledgement

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from logpipeline import json_text
 from logpipeline.layout import (
     Layout,
     NoPipeline,
@@ -123,10 +123,10 @@ async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[
 
     def keep(message: RawMessage) -> None:
         try:
-            answer = json.loads(message.data)
+            answer = json_text.parse(message.data)
         except ValueError:
             return
-        kind = answer.get("component") if isinstance(answer, dict) else None
+        kind = str(answer.get("component")) if isinstance(answer, dict) else ""
         if kind in answers and len(answers[kind]) < ANSWERS_MAX:
             answers[kind].append(answer)
 

@@ -39,6 +39,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from logpipeline import json_text
 from logpipeline.deduplication import Range, SourceState
 from logpipeline.records import Reached, StreamPosition
 from logpipeline.wire import Batch
@@ -97,7 +98,7 @@ class LocalCommit(NamedTuple):
         Raises:
             ValueError, TypeError: *text* is not a commit.
         """
-        number, epoch, position, rollbacks, previous = json.loads(text)
+        number, epoch, position, rollbacks, previous = json_text.parse(text)
         before = None
         if previous is not None:
             epoch_before, position_before, *rest = previous

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from logpipeline import json_text
 from logpipeline.nats.connection import NoResponders
 from logpipeline.nats.jetstream import JetStream, StoredMessage, header_fields
 from logpipeline.records import SUCCESSION_HEADER, BadRecord, EpochRecord, StreamPosition
@@ -65,7 +66,7 @@ class Manifest:
             SnapshotBroken: it is not a manifest, or of another version.
         """
         try:
-            data = json.loads(value)
+            data = json_text.parse(value)
             data["position"] = StreamPosition(**data["position"])
             data["chunks"] = tuple(int(sequence) for sequence in data["chunks"])
             manifest = Manifest(**data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import zlib
 from collections import defaultdict, deque
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import zstandard
 
+from logpipeline import json_text
 from logpipeline.deduplication import (
     NOTHING,
     Decision,
@@ -215,7 +215,7 @@ def decode_snapshot(data: bytes) -> dict[SourceName, SourceState]:
         body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
         if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
             raise BadSnapshot("the snapshot's checksum does not match")
-        read = json.loads(body)
+        read = json_text.parse(body)
         if read["version"] != SNAPSHOT_VERSION:
             raise BadSnapshot(f"version {read['version']}; this program knows {SNAPSHOT_VERSION}")
         return {(str(h), str(s)): decode(known) for (h, s), known in read["sources"]}

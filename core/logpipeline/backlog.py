@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from logpipeline import json_text
+
 # A host whose lines have waited for so long is behind; a burst is over by then.
 BEHIND_S = 300.0
 # Of one answer; a shipper for more hosts names those that are furthest behind.
@@ -45,7 +47,7 @@ def question(behind_s: float = BEHIND_S) -> bytes:
 def asked(data: bytes) -> float | None:
     """Return the seconds that a question is about; None for any other message."""
     try:
-        seconds = json.loads(data)["behind_s"]
+        seconds = json_text.parse(data)["behind_s"]
     except (ValueError, KeyError, TypeError):
         return None
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -57,7 +59,7 @@ def decode(data: bytes) -> ShipperBacklog | None:
     which answers any question with all that it knows.
     """
     try:
-        answer = json.loads(data)["behind"]
+        answer = json_text.parse(data)["behind"]
         hosts = {
             str(host): (int(size), float(seconds))
             for host, (size, seconds) in list(answer["hosts"].items())[:HOSTS_NAMED_MAX]

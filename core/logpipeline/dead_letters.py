@@ -9,6 +9,7 @@ import json
 import logging
 from dataclasses import dataclass, replace
 
+from logpipeline import json_text
 from logpipeline.nats.connection import NotSent, OutcomeUnknown, TooLarge, headers_size
 from logpipeline.nats.jetstream import (
     STILL_IN_PROCESS,
@@ -148,8 +149,8 @@ def decode(headers: bytes, payload: bytes) -> Letter:
             created=fields.get("Dead-Created", ""),
             sequence=int(fields["Dead-Sequence"]),
             time_ns=int(fields["Dead-Time-Ns"]),
-            subject=json.loads(fields["Dead-Subject"]),
-            headers=json.loads(fields["Dead-Headers"]).encode("utf-8", "surrogateescape"),
+            subject=json_text.parse(fields["Dead-Subject"]),
+            headers=json_text.parse(fields["Dead-Headers"]).encode("utf-8", "surrogateescape"),
             payload=payload,
             payload_bytes=int(fields["Dead-Bytes"]),
             consumer=fields.get("Dead-Consumer", ""),
@@ -258,7 +259,7 @@ def parse(payload: bytes) -> Advisory:
         NoAdvisory: it is something else.
     """
     try:
-        fields = json.loads(payload)
+        fields = json_text.parse(payload)
         return Advisory(
             reason=_TYPES[fields["type"]],
             stream=str(fields["stream"]),

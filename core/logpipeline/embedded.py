@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from logpipeline import json_text
 from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.ports import LOOPBACK, free_port, is_free
 from logpipeline.server_binary import ServerFailed, check_version, find_binary
@@ -397,7 +398,7 @@ async def _healthz(port: int) -> Health:
     if status == b"200":
         return Health(answers=True)
     try:
-        trouble = str(json.loads(body)["error"])
+        trouble = str(json_text.parse(body)["error"])
     except (ValueError, KeyError, TypeError):
         trouble = f"it answers {status.decode(errors='replace')}"
     return Health(answers=True, trouble=trouble)
@@ -406,7 +407,10 @@ async def _healthz(port: int) -> Health:
 async def _loaded_at(port: int) -> str | None:
     """Return when the server read its configuration, if it says so."""
     status, body = await _asked(port, "/varz")
-    return str(json.loads(body)["config_load_time"]) if status == b"200" else None
+    try:
+        return str(json_text.parse(body)["config_load_time"]) if status == b"200" else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 async def _asked(port: int, page: str) -> tuple[bytes, bytes]:

@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from logpipeline import json_text
 from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
@@ -129,7 +130,7 @@ class RunRecord:
             NoPipeline: it is damaged.
         """
         try:
-            data = json.loads(layout.run_file.read_text())
+            data = json_text.parse(layout.run_file.read_text())
             components = [Component(**entry) for entry in data.pop("components")]
             record = RunRecord(**data, components=components)
         except FileNotFoundError:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from logpipeline import checksum
+from logpipeline import checksum, json_text
 from logpipeline.checksum import Checksum
 from logpipeline.partition import PartitionRange, split
 
@@ -159,7 +159,7 @@ class Succession:
         older collector.
         """
         try:
-            start, since, rows, gone, *_ = json.loads(text)
+            start, since, rows, gone, *_ = json_text.parse(text)
             former = tuple(
                 Former(str(member), str(folder), int(epoch), _reached(began), _reached_of(end))
                 for member, folder, epoch, began, end in rows[-FORMER_FOLDERS_MAX:]
@@ -258,7 +258,7 @@ class EpochRecord:
             BadRecord: it is none.
         """
         try:
-            data = json.loads(value)
+            data = json_text.parse(value)
             data["position"] = StreamPosition(**data["position"])
             data["history"] = tuple(
                 EpochStart(**entry) for entry in data["history"][-EPOCH_HISTORY_MAX:]
@@ -310,7 +310,7 @@ class Assignment:
             BadRecord: it is none.
         """
         try:
-            data = json.loads(value)
+            data = json_text.parse(value)
             members = tuple(
                 (str(m["name"]), PartitionRange(m["first"], m["end"])) for m in data["members"]
             )
@@ -382,7 +382,7 @@ class Question:
         if not payload:
             return Question()
         try:
-            by_source = json.loads(payload)["generations"].items()
+            by_source = json_text.parse(payload)["generations"].items()
             named = [Named(str(source), str(each)) for source, ids in by_source for each in ids]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadRecord(f"no question: {payload[:80]!r}") from error
@@ -465,7 +465,7 @@ class Progress:
             BadRecord: it is none.
         """
         try:
-            data = json.loads(payload)
+            data = json_text.parse(payload)
             return Progress(
                 str(data["group"]),
                 int(data["partition"]),

@@ -10,6 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from logpipeline import json_text
+
 # The largest state kept this way is a shipper's positions: 100,000 sources of some 300 bytes.
 STATE_BYTES_MAX = 256 * 1024 * 1024
 
@@ -63,7 +65,7 @@ def read_state(path: Path, kind: str, version: int) -> Any | None:
     if fields[3] != str(len(body)).encode() or fields[2] != f"{zlib.crc32(body):08x}".encode():
         raise StateBroken(f"{path}: checksum or length does not match; it was damaged")
     try:
-        return json.loads(body)
+        return json_text.parse(body)
     except ValueError as error:
         raise StateBroken(f"{path}: {error}") from error
 

@@ -9,11 +9,11 @@ server, or one that admission added, which would add it again to each write.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from logpipeline import json_text
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import FIELD_MANAGER
 
@@ -171,8 +171,8 @@ def _extras(
     for key, inner in fields.items():
         if key.startswith("f:") and isinstance(there, Mapping):
             yield from _extra_field(key[2:], inner, wanted, there, name)
-        elif key.startswith("k:") and isinstance(there, list):
-            yield from _extra_item(json.loads(key[2:]), inner, wanted, there, name)
+        elif key.startswith("k:") and isinstance(there, list) and (item := _item_of(key)):
+            yield from _extra_item(item, inner, wanted, there, name)
 
 
 def _extra_of_whole(wanted: Any, there: Any) -> Iterator[tuple[str, str]]:
@@ -214,6 +214,15 @@ def _extra_item(
             yield f"{text}{path}", f"/{number}{where}"
 
 
+def _item_of(key: str) -> Mapping[str, Any]:
+    """Return the fields by which *key* names an item; none if it cannot be read."""
+    try:
+        found = json_text.parse(key[2:])
+    except ValueError:
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
 def _is_inert(field: str) -> bool:
     return field not in _CONTAINER_FIELDS
 
@@ -233,8 +242,8 @@ def _owned(fields: Mapping[str, Any], path: str = "") -> Iterator[str]:
     for key, inner in fields.items():
         if key.startswith("f:"):
             here = f"{path}.{key[2:]}" if path else key[2:]
-        elif key.startswith("k:"):
-            here = f"{path}[{next(iter(json.loads(key[2:]).values()))}]"
+        elif key.startswith("k:") and (item := _item_of(key)):
+            here = f"{path}[{next(iter(item.values()))}]"
         else:
             continue
         yield here

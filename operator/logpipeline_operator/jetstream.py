@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from logpipeline import json_text
 from logpipeline.authority import CALLOUT
 from logpipeline.backlog import ShipperBacklog, decode, question
 from logpipeline.group.assignment import GroupTaken, ensure_assigned
@@ -80,7 +80,7 @@ def sync_from(page: dict[str, Any]) -> Sync:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    found = json.loads(body)
+    found = json_text.parse(body)
     return found if isinstance(found, dict) else {}
 
 

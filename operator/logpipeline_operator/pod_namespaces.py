@@ -7,11 +7,11 @@ that removes it. The operator does, as soon as the selector no longer selects th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from logpipeline import json_text
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.pods import query_of
 from logpipeline_operator import child_objects
@@ -110,7 +110,7 @@ async def _listed_before(cluster: Cluster, pipeline: LogPipeline) -> Sequence[st
     there = await cluster.get(kind("ConfigMap"), pipeline.namespace, names.shipper(pipeline))
     text = ((there or {}).get("data") or {}).get(shippers.NAMESPACES_FILE, "[]")
     try:
-        listed = json.loads(text)
+        listed = json_text.parse(text)
     except ValueError:
         return ()  # It was changed by hand, and is corrected by this reconciliation.
     return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else ()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logpipeline import checksum, statefile
+from logpipeline import checksum, json_text, statefile
 from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.failpoints import reach
 from logpipeline_shipper.account import Account
@@ -234,7 +234,7 @@ def _lines(path: Path) -> Iterator[list[Any]]:
     # Bytes after the last newline: the process was killed while it wrote them, before the send.
     for line in raw.split(b"\n")[:-1]:
         try:
-            row = json.loads(line)
+            row = json_text.parse(line)
         except ValueError:
             continue
         if isinstance(row, list):
@@ -480,7 +480,7 @@ def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
 
 
 def _decoded(data: dict[str, Any], now_s: float) -> State:
-    rows = [json.loads(row) for row in data["sources"]]
+    rows = [json_text.parse(row) for row in data["sources"]]
     return State(
         sources={Key(row["host"], row["source"]): _record(row, now_s) for row in rows},
         groups={

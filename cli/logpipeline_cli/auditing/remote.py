@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from logpipeline import json_text
 from logpipeline.spec import load
 from logpipeline.statefile import StateBroken
 from logpipeline_cli.auditing.line_blocks import Left, Line
@@ -101,7 +102,7 @@ class RemoteCollectorFiles:
 
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
     """Answer one request, in the pod; return an exit code."""
-    request = json.loads(stdin.readline(REQUEST_BYTES_MAX))
+    request = json_text.parse(stdin.readline(REQUEST_BYTES_MAX))
     last: dict[str, Any] = {"done": True}
     try:
         for row in _answers(request):

@@ -5,7 +5,6 @@ that collectors wrote. Each reports its lines by keys of blocks and lines, so th
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from logpipeline import cri
+from logpipeline import cri, json_text
 from logpipeline.spans import Span, outside, size_of
 from logpipeline_cli.auditing.line_blocks import Block, Left, blocks_of, count, count_left, left
 from logpipeline_cli.committed import Reading
@@ -110,7 +109,7 @@ def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     begun: dict[tuple[str, str], bytes] = {}
     for line in lines:
         try:
-            row = json.loads(line)
+            row = json_text.parse(line)
             coded = row.get("message_base64")
             text = row["message"].encode() if coded is None else base64.b64decode(coded)
             key = (str(row.get("source", "")), str(row.get("stream", "")))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 from typing import IO, Any, BinaryIO, cast
 
+from logpipeline import json_text
 from logpipeline_cli.cluster.remote_agent import Kind, StreamBroken, StreamCut, read_frame
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.file_entries import Entry, Key, Turn
@@ -99,12 +100,13 @@ def _rows(end: AgentPod, program: Sequence[str], request: Mapping[str, Any]) -> 
     with _Running(end, program, request) as running:
         for line in running.stdout:
             with suppress(ValueError):
-                row = json.loads(line)
-                if "failed" in row:
+                row = json_text.parse(line)
+                if isinstance(row, dict) and "failed" in row:
                     raise CliError(f"{end.where}: {row['failed']}")
-                if "done" in row:
+                if isinstance(row, dict) and "done" in row:
                     return found
-                found.append(row)
+                if isinstance(row, dict | list):
+                    found.append(row)
         raise StreamCut(running.complaint())
 
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 from urllib.parse import quote
 
+from logpipeline import json_text
 from logpipeline_cli.errors import CliError
 
 Manifest = dict[str, Any]
@@ -92,7 +93,7 @@ class Api:
                 "version` reach it?"
             ) from error
         if answer.ok:
-            return cast("Manifest", answer.json())
+            return cast("Manifest", _answered(answer.content, self._client.url))
         said = _message(answer)
         if answer.status_code == 404:
             raise NotFound(said)
@@ -180,9 +181,16 @@ def _write(target: Path, content: bytes) -> None:
         file.write(content)
 
 
+def _answered(content: bytes, url: str) -> Any:
+    try:
+        return json_text.parse(content)
+    except ValueError as error:
+        raise CliError(f"{url} did not answer with JSON, as an API server does: {error}") from error
+
+
 def _message(answer: Any) -> str:
     try:
-        said = answer.json().get("message")
+        said = json_text.parse(answer.content).get("message")
     except (ValueError, AttributeError):
         said = None
     return str(said or answer.reason or answer.status_code)

@@ -6,7 +6,6 @@ kubectl also provides the kubeconfig: it knows every way to choose a cluster and
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import threading
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any, cast
 
+from logpipeline import json_text
 from logpipeline_cli.errors import CliError
 
 DEADLINE_S = 30.0
@@ -57,7 +57,10 @@ class Kubectl:
             raise CliError("kubectl was not found; install it, or add it to PATH") from None
         except subprocess.TimeoutExpired:
             raise CliError(f"`{' '.join(words)}` did not end in {DEADLINE_S:.0f} s") from None
-        found = json.loads(done.stdout) if done.returncode == 0 else {}
+        try:
+            found = json_text.parse(done.stdout) if done.returncode == 0 else {}
+        except ValueError as error:
+            raise CliError(f"`{' '.join(words)}` did not answer with JSON: {error}") from error
         if not found.get("clusters"):
             said = done.stderr.strip().removeprefix("error: ")
             raise CliError(

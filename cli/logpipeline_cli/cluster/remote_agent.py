@@ -24,6 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from logpipeline import json_text
 from logpipeline_cli.committed import ATTEMPTS_MAX, content_of, files_in
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.file_entries import Entry, Key
@@ -143,7 +144,7 @@ class FolderFiles:
 
 def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
     """Answer one request; return an exit code."""
-    request = json.loads(stdin.readline(REQUEST_BYTES_MAX))
+    request = json_text.parse(stdin.readline(REQUEST_BYTES_MAX))
     files = FolderFiles(
         folders=folders_of(request), group=request["group"],
         host=request.get("host"), glob=request.get("glob"),

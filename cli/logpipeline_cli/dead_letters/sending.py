@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+from logpipeline import json_text
 from logpipeline.dead_letters import RETRY_FOR, RETRY_OF, Letter
 from logpipeline.failpoints import reach
 from logpipeline.nats.bucket import Bucket, Conflict
@@ -72,6 +73,9 @@ class Once:
     async def begin(self) -> None:
         """Record the intent, or take over an earlier one. Check afterwards that the letter still
         exists: if not, another process has sent it.
+
+        Raises:
+            NotCertain: the earlier intent cannot be read.
         """
         while (found := await self._bucket.get(self._key)) is None:
             info = await self._stream()
@@ -82,8 +86,7 @@ class Once:
                 continue
             self._intent = _Intent(*begun, is_ours=True)
             return
-        created, after, identifier = json.loads(found.value)
-        self._intent = _Intent(str(created), int(after), str(identifier), is_ours=False)
+        self._intent = _read_intent(found.value, self._key)
 
     async def send(self, headers: Mapping[str, str], *, again: bool) -> None:
         """Store the message unless it is stored already; with *again* also where that cannot be
@@ -236,6 +239,17 @@ async def send_again(dead: DeadStream, entry: Entry, *, again: bool) -> bool:
             return await _send_once(dead, entry, letter, headers, again=again)
     except (TooLarge, NoResponders, NotCertain, StreamChanged) as error:
         raise CannotSend(str(error)) from error
+
+
+def _read_intent(value: bytes, key: str) -> _Intent:
+    try:
+        created, after, identifier = json_text.parse(value)
+        return _Intent(str(created), int(after), str(identifier), is_ours=False)
+    except (ValueError, TypeError) as error:
+        raise NotCertain(
+            f"the record of an earlier retry cannot be read (key {key} of the state bucket: "
+            f"{value[:80]!r}); remove the key if the message was not sent"
+        ) from error
 
 
 async def _send(js: JetStream, letter: Letter, headers: dict[str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import sys
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logpipeline import json_text
 from logpipeline.lag import survey
 from logpipeline.listing import files_below
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -80,7 +80,7 @@ class BusyApplication:
             async with asyncio.timeout(ANSWER_DEADLINE_S):
                 line = await process.stdout.readline()
             if line:
-                answer = json.loads(line)
+                answer = json_text.parse(line)
                 self.lines, self.rotations = answer["lines"], answer["rotations"]
 
     async def stop(self) -> None:

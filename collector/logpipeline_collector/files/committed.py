@@ -5,13 +5,13 @@ runs.
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from logpipeline import json_text
 from logpipeline.records import Succession
 from logpipeline.statefile import StateBroken
 from logpipeline_collector.files.state import BUSY_TIMEOUT_S, VERSION, FileRow, Stage
@@ -187,7 +187,7 @@ def read_succession(path: Path) -> tuple[int, str]:
     """
     with contextlib.closing(_open_to_read(path)) as db:
         row = db.execute("SELECT value FROM meta WHERE key = 'succession'").fetchone()
-    epoch, text = json.loads(row[0]) if row is not None else (0, "")
+    epoch, text = json_text.parse(row[0]) if row is not None else (0, "")
     return int(epoch), str(text)
 
 

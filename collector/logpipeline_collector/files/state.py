@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from logpipeline import json_text
 from logpipeline.deduplication import SourceState, decode, encode
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.sink import LocalCommit, SinkBroken, SinkFailed, SinkFull, SourceName
@@ -89,7 +90,7 @@ class FileRow(NamedTuple):
         Raises:
             ValueError, TypeError: *text* is not a row.
         """
-        path, place, host, stage, begun_ns, length, tail, *rest = json.loads(text)
+        path, place, host, stage, begun_ns, length, tail, *rest = json_text.parse(text)
         kept = Tail(*tail) if tail is not None else None
         return FileRow(path, place, host, Stage(stage), begun_ns, length, kept, *rest)
 
@@ -185,7 +186,7 @@ class State:
         """Return what is known of each source."""
         with self._reading() as db:
             rows = db.execute("SELECT key, value FROM sources")
-            return {_name(key): decode(json.loads(value)) for key, value in rows}
+            return {_name(key): decode(json_text.parse(value)) for key, value in rows}
 
     def source_rows(self) -> list[tuple[str, str]]:
         """Return `sources` as it is stored: name and knowledge in JSON."""
@@ -332,5 +333,5 @@ def _key(name: SourceName) -> str:
 
 
 def _name(key: str) -> SourceName:
-    host, source = json.loads(key)
+    host, source = json_text.parse(key)
     return str(host), str(source)

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from logpipeline import json_text
 from logpipeline.records import BadRecord, StreamPosition
 
 # A reader that hands out message by message need not note each of them before.
@@ -85,7 +86,7 @@ class Claim:
             BadRecord: it is none.
         """
         try:
-            data = json.loads(value)
+            data = json_text.parse(value)
             progress = data["progress"]
             data["progress"] = None if progress is None else ReadProgress.of_json(progress)
             return Claim(**data)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from logpipeline import json_text
 from logpipeline.nats.connection import Connection, OutcomeUnknown
 from logpipeline.nats.session import RawMessage
 
@@ -264,7 +265,7 @@ def stored_of(answer: RawMessage) -> StoredMessage:
 
 def _checked(request: str, data: bytes) -> Any:
     try:
-        answer = json.loads(data)
+        answer = json_text.parse(data)
     except ValueError as error:
         raise OutcomeUnknown(f"no JSON in the answer to {request}: {data[:80]!r}") from error
     if not isinstance(answer, dict):

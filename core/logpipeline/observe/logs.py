@@ -13,6 +13,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from logpipeline import json_text
+
 Format = Literal["json", "text"]
 
 # The least level of records that are written.
@@ -58,7 +60,7 @@ def _chosen_level() -> int:
 def text_of(line: str) -> str:
     """Return *line*, a record of another process as JSON, as text; any other line as it is."""
     try:
-        record = json.loads(line)
+        record = json_text.parse(line)
         head = [str(record.pop(name)) for name in ("time", "level", "component", "message")]
     except (ValueError, KeyError, TypeError, AttributeError):
         return printable(line)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from logpipeline import json_text
 from logpipeline.lag import StreamLag
 from logpipeline.records import BadRecord, StreamPosition
 
@@ -49,7 +50,7 @@ class TableProgress:
             BadRecord: *value* is something else.
         """
         try:
-            data = json.loads(value)
+            data = json_text.parse(value)
             streams = {str(name): StreamPosition(**at) for name, at in data["streams"].items()}
             progress = TableProgress(**(data | {"streams": streams}))
             _check(progress)
@@ -175,7 +176,7 @@ class Missed:
             BadRecord: *value* is something else.
         """
         try:
-            data = json.loads(value)
+            data = json_text.parse(value)
             streams = {
                 str(name): tuple(_range(each) for each in ranges)
                 for name, ranges in data["streams"].items()

@@ -14,6 +14,8 @@ from typing import Any
 
 import nkeys
 
+from logpipeline import json_text
+
 REQUEST_BYTES_MAX = 64 * 1024
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 _REQUEST = "authorization_request"
@@ -51,7 +53,7 @@ class Request:
         if len(payload) > REQUEST_BYTES_MAX:
             raise BadRequest(f"{len(payload)} bytes, more than {REQUEST_BYTES_MAX}")
         try:
-            asked = json.loads(_unpacked(payload.split(b".")[1]))["nats"]
+            asked = json_text.parse(_unpacked(payload.split(b".")[1]))["nats"]
             if asked["type"] != _REQUEST:
                 raise BadRequest(f"of another kind: {asked['type']!r:.40}")
             return Request(

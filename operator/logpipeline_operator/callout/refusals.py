@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from logpipeline import json_text
 from logpipeline_operator.queue import Key
 
 ANSWER_BYTES_MAX = 8 * 1024
@@ -79,7 +80,7 @@ class Refusals:
             return None
         known = {cause.value: cause for cause in Cause}
         try:
-            answer = json.loads(data)
+            answer = json_text.parse(data)
             found = Refusals(str(answer["callout"]))
             for word, (count, address) in answer["refused"].items():
                 # A callout of another version has other causes.

@@ -8,7 +8,6 @@ what no collector has collected.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -17,6 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from logpipeline import json_text
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,8 @@ class StoreWatch:
         url = f"{self._pages}/jsz?accounts=true&streams=true&config=true"
         try:
             with urllib.request.urlopen(url, timeout=ANSWER_DEADLINE_S) as answer:
-                return _stored(json.loads(answer.read(PAGE_BYTES_MAX)))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                return _stored(json_text.parse(answer.read(PAGE_BYTES_MAX)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.debug(
                 "the page with the server's streams cannot be read", extra={"reason": str(error)}
             )

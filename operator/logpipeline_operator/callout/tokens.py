@@ -8,13 +8,13 @@ https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jwt
 
+from logpipeline import json_text
 from logpipeline_operator.callout.refusals import Cause
 
 # The algorithms of API servers; a token with another one, such as none, is refused.
@@ -60,7 +60,7 @@ class Keys:
             ValueError: it is not such a set, or has no key.
         """
         try:
-            found = jwt.PyJWKSet.from_dict(json.loads(text)).keys
+            found = jwt.PyJWKSet.from_dict(json_text.parse(text)).keys
         except (ValueError, TypeError, AttributeError, jwt.PyJWTError) as error:
             raise ValueError(f"no set of keys of an API server: {error}") from error
         return Keys({str(key.key_id): key for key in found})
@@ -91,6 +91,9 @@ class Keys:
             )
         except jwt.PyJWTError as error:
             raise BadToken(str(error), _cause_of(error)) from error
+        except RecursionError:
+            # The library parses a token's JSON by itself, before it looks at the signature.
+            raise BadToken("it is nested too deeply") from None
         return _account_of(claims)
 
 

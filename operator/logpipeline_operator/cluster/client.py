@@ -18,6 +18,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.config import ConfigException
 
+from logpipeline import json_text
 from logpipeline_operator.children.model import MANAGED_BY, Manifest
 from logpipeline_operator.cluster.kinds import Kind, kind_of
 
@@ -222,10 +223,11 @@ class Cluster:
             why = str(error) or type(error).__name__
             raise ClusterAway(f"no answer from Kubernetes: {why}") from error
         try:
-            answer = json.loads(data)
+            answer = json_text.parse(data)
         except ValueError as error:
             raise ClusterAway(f"no answer from Kubernetes: {error}") from error
-        assert isinstance(answer, dict)
+        if not isinstance(answer, dict):
+            raise ClusterAway("no answer from Kubernetes: it is no object")
         return answer
 
     async def _send(
@@ -255,7 +257,7 @@ class Cluster:
 
 def _error(status: int, body: bytes | str | None) -> ClusterError:
     try:
-        answer = json.loads(body or "")
+        answer = json_text.parse(body or "")
         reason, message = str(answer.get("reason", "")), str(answer.get("message", ""))
     except (ValueError, AttributeError):
         reason, message = "", str(body or "")[:500]

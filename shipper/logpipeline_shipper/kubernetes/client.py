@@ -8,7 +8,6 @@ alone.
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
+
+from logpipeline import json_text
 
 CONNECT_S = 10.0
 ANSWER_S = 30.0
@@ -198,7 +199,7 @@ async def _message(body: AsyncIterator[bytes]) -> Any:
         if len(raw) > OBJECT_BYTES_MAX:
             break
     try:
-        return json.loads(raw)
+        return json_text.parse(raw)
     except ValueError:
         return {"message": raw[:MESSAGE_CHARS_MAX].decode("utf-8", "replace")}
 
@@ -212,7 +213,7 @@ def _refusal(status: int, answer: Any) -> Refused | Gone:
 
 def _object(raw: bytes | bytearray) -> Any:
     try:
-        return json.loads(raw)
+        return json_text.parse(raw)
     except ValueError as error:
         raise Unreachable(f"no JSON: {error}") from error
 

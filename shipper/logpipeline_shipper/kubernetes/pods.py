@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 from collections import OrderedDict
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from logpipeline import json_text
 from logpipeline.spec.api import ACK_ANNOTATION, EXCLUDE_ANNOTATION
 from logpipeline_shipper.files.source_filter import Container, Metadata
 from logpipeline_shipper.kubernetes.client import (
@@ -365,7 +365,7 @@ class NamespacesFile:
 
 
 def _names(text: bytes) -> frozenset[str]:
-    found = json.loads(text)
+    found = json_text.parse(text)
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise ValueError("expected a list of names")
     return frozenset(found)

@@ -24,6 +24,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from logpipeline import json_text
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Damaged, Refused, sentence_of
 from logpipeline_spark.formats.log import (
@@ -143,7 +144,7 @@ class DeltaLog:
         """Return the columns of all files, without those of folders."""
         with self._reporting():
             try:
-                fields = json.loads(self._table().schema().to_json())["fields"]
+                fields = json_text.parse(self._table().schema().to_json())["fields"]
             except TableNotFoundError:
                 return None
         kinds = {name: kind for kind, name in _TYPES.items()}
@@ -232,7 +233,7 @@ class DeltaLog:
     def _removals(self, place: str) -> Iterator[tuple[str, datetime]]:
         with self._reporting():
             for line in (self._storage.read(place) or b"").splitlines():
-                if removed := json.loads(line).get("remove"):
+                if removed := json_text.parse(line).get("remove"):
                     at_s = (removed.get("deletionTimestamp") or 0) / 1000
                     path = f"{self._area}/{unquote(removed['path'])}"
                     yield path, datetime.fromtimestamp(at_s, UTC)
@@ -318,8 +319,9 @@ class DeltaLog:
         raw = self._storage.read(self._path(number))
         if raw is None:
             raise Overtaken(f"Other programs changed {self._url} for a long time: start again.")
-        for line in raw.splitlines():
-            action = json.loads(line)
+        with self._reporting():
+            actions = [json_text.parse(line) for line in raw.splitlines()]
+        for action in actions:
             if change is None or change.transaction is not None:
                 # A batch, or the first version of the log.
                 self._refuse_overtaking(action, is_first=change is None)

@@ -25,6 +25,7 @@ from pyiceberg.table import CommitTableResponse, FileScanTask, Table, TablePrope
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
+from logpipeline import json_text
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.log import (
@@ -208,7 +209,7 @@ class IcebergLog:
             kept = [] if table is None else sorted(table.snapshots(), key=lambda s: s.timestamp_ms)
         for snapshot in kept:
             said = snapshot.summary.get(SAID) if snapshot.summary is not None else None
-            yield Version(snapshot.timestamp_ms * 1000, json.loads(said) if said else {})
+            yield Version(snapshot.timestamp_ms * 1000, json_text.parse(said) if said else {})
 
     def state(self) -> Mapping[str, Any]:
         """Return the state that came with the last transaction."""
@@ -216,7 +217,7 @@ class IcebergLog:
             table = self._loaded()
             if table is None or STATE not in table.properties:
                 return {}
-            number, state = json.loads(table.properties[STATE])
+            number, state = json_text.parse(table.properties[STATE])
             # Older versions of logpipeline do not update this property.
             is_last = number == int(table.properties[TRANSACTION])
             return dict(state) if is_last else {}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from logpipeline import json_text
 from logpipeline.deduplication import NOTHING, Range, SourceState, decide, decode, encode
 from logpipeline_spark.errors import Damaged
 from logpipeline_spark.lines.messages import Seen
@@ -121,5 +122,5 @@ def _key(name: SourceName) -> str:
 
 
 def _name(key: str) -> SourceName:
-    host, source = json.loads(key)
+    host, source = json_text.parse(key)
     return str(host), str(source)

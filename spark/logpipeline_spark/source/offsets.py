@@ -4,12 +4,12 @@ of each stream), and the positions in Spark's checkpoint.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from logpipeline import json_text
 from logpipeline.nats.jetstream import time_ns_of
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_spark.errors import Refused
@@ -69,7 +69,7 @@ def read_offsets(text: str, streams: tuple[str, ...]) -> Place:
         return EARLIEST if text.lower() == "earliest" else LATEST
     example = f'{{"{streams[0] if streams else "LOGS_0"}": 1}}'
     try:
-        data = json.loads(text)
+        data = json_text.parse(text)
     except ValueError:
         raise ValueError(
             f"{text[:80]!r} is neither earliest, latest, nor JSON: {example}"
@@ -90,7 +90,7 @@ def read_timestamps(text: str, streams: tuple[str, ...]) -> Place:
     """
     example = f'{{"{streams[0] if streams else "LOGS_0"}": 1795255200000}}'
     try:
-        data = json.loads(text)
+        data = json_text.parse(text)
     except ValueError:
         data = None
     if not isinstance(data, dict) or not all(type(value) in (int, str) for value in data.values()):

@@ -18,6 +18,7 @@ from typing import Any
 
 import zstandard
 
+from logpipeline import json_text
 from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.log import Logs
 from logpipeline_spark.table.files import LINES, TABLE, FileEntry, Range, name_of
@@ -305,8 +306,11 @@ class States:
             )
         if fields[2:] != [f"{zlib.crc32(packed):08x}", str(len(packed))]:
             raise Damaged(f"{where} is damaged (its checksum does not match): {_ADVICE}.")
-        body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=STATE_BYTES_MAX)
-        return json.loads(body)
+        try:
+            body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=STATE_BYTES_MAX)
+            return json_text.parse(body)
+        except (zstandard.ZstdError, ValueError) as error:
+            raise Damaged(f"{where} is damaged ({error}): {_ADVICE}.") from error
 
     def _where(self, number: int) -> str:
         return f"{self._storage.url}/{_path(number)}"
