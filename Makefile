@@ -90,9 +90,10 @@ soak: venv ## The faults in full number, for hours
 
 SEEDS ?= 100
 HOURS ?= 1000000
-simulate: venv ## Whole pipelines in simulated worlds (SEEDS=100, HOURS=10; RESUME=file goes on; DEFECTS=1 plants some)
+simulate: venv ## Whole pipelines in simulated worlds (SEEDS=100, HOURS=10; RESUME=file goes on; DEFECTS=1 plants some; KNOWN=1)
 	PYTHONPATH=tests/support $(BIN)/python tests/support/simulated/campaign.py --seeds $(SEEDS) \
-	  --hours $(HOURS) $(if $(RESUME),--resume $(RESUME)) $(if $(DEFECTS),--defects) $(if $(KEEP),--keep)
+	  --hours $(HOURS) $(if $(RESUME),--resume $(RESUME)) $(if $(DEFECTS),--defects) \
+	  $(if $(KNOWN),--known) $(if $(KEEP),--keep)
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py

@@ -2,11 +2,14 @@
 
     python tests/support/simulated/campaign.py --seeds 100
     python tests/support/simulated/campaign.py --hours 10 --resume build/simulated.jsonl
+    python tests/support/simulated/campaign.py --scripts
     python tests/support/simulated/campaign.py --defects
+    python tests/support/simulated/campaign.py --known
 
-The second goes on where it was stopped. The third plants one defect after the other into the
-product, and shows which of them a world notices. A world that fails is shrunk, and its story told;
-`--keep` writes it down as a test.
+The second goes on where it was stopped. The third plays the short worlds that have a script. The
+fourth plants one defect after the other into the product, and shows which of them a script or a
+world notices; the fifth plants each where it is known to show. A world that fails is shrunk, and
+its story told; `--keep` writes it down as a test.
 """
 
 from __future__ import annotations
@@ -22,16 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulated.faults import MIXTURES
 from simulated.forks import Job, Lived, lives, repeatable
 from simulated.mutations import DEFECTS
+from simulated.planting import Search, plant, play_all, show_known
+from simulated.scripts import SCRIPTS
 from simulated.shrink import kept, shortest, story
 from simulated.world import Shape
 
 REGRESSIONS = Path(__file__).parents[2] / "simulation" / "regressions.json"
 SHRUNK_MAX = 3
-# Where a defect is planted, faults come more often.
-DEFECT_EVERY_S = 5.0
 
 
 @dataclass(slots=True)
@@ -80,7 +82,23 @@ def main() -> int:
     """Return 0 where all worlds were as they should be, and all defects were found."""
     repeatable()
     options = _parser().parse_args()
-    return _plant_all(options) if options.defects is not None else _live(options)
+    if options.known:
+        return show_known(is_short=options.known == "short", workers=options.workers)
+    if options.scripts is not None:
+        names = [name for name in options.scripts.split(",") if name] or list(SCRIPTS)
+        return play_all(names, workers=options.workers)
+    if options.defects is None:
+        return _live(options)
+    names = [name for name in options.defects.split(",") if name] or list(DEFECTS)
+    seeds = range(options.first, options.first + options.seeds)
+    search = Search(
+        seeds,
+        rounds=options.rounds,
+        seconds=options.seconds,
+        workers=options.workers,
+        is_aimed=options.aimed,
+    )
+    return plant(names, search, is_kept=options.keep)
 
 
 def _live(options: argparse.Namespace) -> int:
@@ -125,40 +143,6 @@ def _done(path: Path | None) -> dict[int, dict[str, Any]]:
     return {row["seed"]: row for row in rows}
 
 
-def _plant_all(options: argparse.Namespace) -> int:
-    names = [name for name in options.defects.split(",") if name] or list(DEFECTS)
-    began_s = time.time()
-    tried: Counter[str] = Counter()
-    found: dict[str, Lived] = {}
-
-    def jobs() -> Iterator[Job]:
-        # One seed for all, then the next: what is found is not tried again.
-        for seed in range(options.first, options.first + options.seeds):
-            for name in names:
-                if name not in found and time.time() - began_s < options.seconds:
-                    yield Job(
-                        Shape(seed, rounds=options.rounds),
-                        every_s=DEFECT_EVERY_S,
-                        kinds=MIXTURES[seed % len(MIXTURES)],
-                        defect=name,
-                    )
-
-    for life in lives(jobs(), workers=options.workers):
-        name = str(life.job.defect)
-        tried[name] += 1
-        if life.problem and name not in found:
-            found[name] = life
-    for name in names:
-        seen = found.get(name)
-        where = f"seed {seen.job.shape.seed}" if seen else "not found"
-        text = [line for line in (seen.problem if seen else "").strip().splitlines() if line]
-        is_error = bool(text) and text[0].startswith(("Traceback", "  +", "the world"))
-        what = (text[-1] if is_error else text[0])[:90] if text else ""
-        print(f"{name:<46} {tried[name]:>3}  {where:<10} {what}")
-    print(f"{len(found)} of {len(names)} found")
-    return 0 if len(found) == len(names) else 1
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Live through many simulated worlds.")
     parser.add_argument("--seeds", type=int, default=1_000_000, help="at most so many worlds")
@@ -170,6 +154,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", action="store_true", help="make what fails a regression test")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop planting after so long")
     parser.add_argument("--defects", nargs="?", const="", help="plant these, or all")
+    parser.add_argument("--aimed", action="store_true", help="only by the scripts that aim at it")
+    parser.add_argument(
+        "--known",
+        nargs="?",
+        const="all",
+        choices=["all", "short"],
+        help="plant each where it is known to show; short: where that is a script",
+    )
+    parser.add_argument("--scripts", nargs="?", const="", help="play these scripts, or all")
     return parser
 
 

@@ -27,6 +27,7 @@ _statx = open_file._statx
 _stat, _fstat = os.stat, os.fstat
 _write, _pwrite, _fsync, _fdatasync = os.write, os.pwrite, os.fsync, os.fdatasync
 _dup, _fdopen = os.dup, os.fdopen
+_link = os.link
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -64,6 +65,7 @@ class Disk:
         os.fdatasync = lambda fd: self._synced(_fdatasync, fd)
         os.fdopen = self._wrapped  # type: ignore[assignment]
         os.dup = self._doubled
+        os.link = self._linked
 
     def lose_power(self, folder: Path, random: Random) -> None:
         """Lose of each file below *folder* some of what was not synced."""
@@ -120,6 +122,12 @@ class Disk:
 
     def _written_at(self, descriptor: int, data: Any, offset: int) -> int:
         return _no_room() if self._is_full() else _pwrite(descriptor, data, offset)
+
+    def _linked(self, *words: Any, **named: Any) -> None:
+        # A folder needs room for a name.
+        if self._is_full():
+            _no_room()
+        _link(*words, **named)
 
     def _synced(self, sync: Any, descriptor: Any) -> None:
         name = PROCESS.get().partition("#")[0]

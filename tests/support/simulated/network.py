@@ -35,6 +35,8 @@ class Network:
         self.deaf: set[str] = set()
         # Processes that may not publish lines now.
         self.denied: set[str] = set()
+        # Processes that may not read single messages.
+        self.blind: set[str] = set()
         # How much longer each message is under way.
         self.slow_s = 0.0
         self._random = random
@@ -146,6 +148,10 @@ class Session:
             raise OSError("reset by peer")
         loop, data = self._network.loop, bytes(payload)
         if self._name in self._network.denied and self._network.server.keeps(subject):
+            problem = f'Permissions Violation for Publish to "{subject}"'.lower()
+            loop.call_later(self._network.latency_s(), self._on_problem, problem)
+            return
+        if self._name in self._network.blind and ".DIRECT.GET." in subject:
             problem = f'Permissions Violation for Publish to "{subject}"'.lower()
             loop.call_later(self._network.latency_s(), self._on_problem, problem)
             return

@@ -26,6 +26,7 @@ from typing import Any
 from simulated import faults, mutations
 from simulated.faults import Fault
 from simulated.oracle import Outcome
+from simulated.scripts import SCRIPTS, played
 from simulated.world import Shape, WentWrong, World
 
 IN_MEMORY = Path("/dev/shm")
@@ -52,9 +53,11 @@ def live(
     only: Sequence[int] | None = None,
     defect: str | None = None,
     history: Path | None = None,
+    script: str | None = None,
 ) -> Life:
-    """Live through one world. This process is of no use afterwards, but for its end: its clocks,
-    files and chance are the world's, and whatever the dead left behind must not be tidied up.
+    """Live through one world, or through what *script* does to it. This process is of no use
+    afterwards, but for its end: its clocks, files and chance are the world's, and whatever the dead
+    left behind must not be tidied up.
     """
     began_s = time.process_time()
     folder = tempfile.mkdtemp(prefix="simulation-", dir=IN_MEMORY)
@@ -62,14 +65,18 @@ def live(
     world = World(shape, ROOT)
     if history is not None:
         world.history = history.open("w", buffering=1)
-    planned = faults.plan(world, every_s=every_s, kinds=kinds)
+    planned = [] if script else faults.plan(world, every_s=every_s, kinds=kinds)
     if only is not None:
         planned = [fault for number, fault in enumerate(planned) if number in only]
     mutations.plant(defect)
     problem, found = "", Outcome()
     try:
         found = world.loop.run_until_complete(
-            world.run(lambda number, calm: faults.carry_out(world, planned, number, is_calm=calm))
+            played(world, script)
+            if script
+            else world.run(
+                lambda number, calm: faults.carry_out(world, planned, number, is_calm=calm)
+            )
         )
     except WentWrong as error:
         problem = str(error)
@@ -102,13 +109,15 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
     logging.logProcesses = logging.logThreads = False
     kinds = options.faults and [kind for kind in options.faults.split(",") if kind]
+    shape = Shape(options.seed, rounds=options.rounds, busy_s=options.busy, pause_s=options.pause)
     life = live(
-        Shape(options.seed, rounds=options.rounds, busy_s=options.busy, pause_s=options.pause),
+        SCRIPTS[options.script].shape if options.script else shape,
         every_s=options.every,
         kinds=kinds,
         only=None if options.only is None else [int(n) for n in options.only.split(",") if n],
         defect=options.defect,
         history=options.history and options.history.absolute(),
+        script=options.script,
     )
     if life.problem:
         print(story(life))
@@ -125,7 +134,8 @@ def story(life: Life) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Live through one simulated world.")
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--script", choices=SCRIPTS, help="a small world, played by hand")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--busy", type=float, default=90.0, help="seconds of a round")
     parser.add_argument("--every", type=float, default=EVERY_S, help="seconds between faults")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import yaml
 
@@ -25,7 +25,7 @@ from logpipeline.partition import partition_of
 from logpipeline.plan.desired import desired
 from logpipeline.records import assign, assignment_key
 from logpipeline.spec.parse import load
-from logpipeline.subjects import ControlSubjects, key_value_subject
+from logpipeline.subjects import ControlSubjects, Names, key_value_subject
 from logpipeline_collector import config as collector_config
 from logpipeline_collector import reports
 from logpipeline_collector import service as collector
@@ -53,6 +53,9 @@ ANSWER_S = 1.0
 ENDING_S = 60.0
 
 
+P = TypeVar("P")
+
+
 class WentWrong(Exception):
     """Something that no fault explains."""
 
@@ -70,6 +73,8 @@ class Shape:
     collectors: int = 2
     # Seconds between two writes to a log, on average.
     pause_s: float = 1.5
+    # Bytes of a batch, 0 for the default.
+    batch_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -120,7 +125,11 @@ class World:
         self.server = Server(self.loop, self.note)
         self.network = Network(self.loop, self.server, self.random)
         self.processes: dict[str, Process] = {}
+        # The parts of the processes that were started last, by name.
         self.shippers: dict[str, shipper.Shipper] = {}
+        self.services: dict[str, collector.Service] = {}
+        # Processes that are not started again when they end.
+        self.is_left_alone: set[str] = set()
         self.writers: list[Writer] = []
         self.boots: dict[str, int] = {}
         self.traps: list[Trap] = []
@@ -143,6 +152,16 @@ class World:
         return [f"collector-{number}" for number in range(self.shape.collectors)]
 
     @property
+    def names(self) -> Names:
+        """What the pipeline's streams, subjects and bucket are called."""
+        return self._names
+
+    @property
+    def group(self) -> str:
+        """The group of the collectors."""
+        return self._pipeline.spec.collectors.group
+
+    @property
     def digest(self) -> str:
         """What tells one history from another."""
         return self._digest.hexdigest()
@@ -157,7 +176,9 @@ class World:
 
     def outputs(self) -> list[Path]:
         """Return the folders of the collectors that wrote something."""
-        return [self.root / name for name in self.collectors if (self.root / name).is_dir()]
+        return [
+            self.root / name for name in self.collectors if (self.root / name / "logs").is_dir()
+        ]
 
     def stream_names(self) -> list[str]:
         """Return the names of the streams of lines."""
@@ -169,12 +190,17 @@ class World:
 
     # -- what happens to it
 
-    def assign(self, members: list[str]) -> None:
-        """Share the partitions among *members*, as the operator does."""
-        self._generation += 1
+    def assign(self, members: list[str], *, generation: int | None = None) -> None:
+        """Share the partitions among *members*, as the operator does. With a *generation*, it is an
+        assignment that the bucket had before.
+        """
+        if generation is None:
+            self._generation += 1
         group = self._pipeline.spec.collectors.group
         wanted = assign(
-            members, partitions=self.shape.partitions, generation=self._generation
+            members,
+            partitions=self.shape.partitions,
+            generation=self._generation if generation is None else generation,
         ).encode()
         bucket = self._names.state_bucket
         # The operator tries until it is written.
@@ -229,8 +255,10 @@ class World:
         for partition in partitions:
             self.ownership.take_lines(partition)
 
-    def heal(self) -> None:
-        """End all that is wrong, but for what happened."""
+    def heal(self, members: list[str] | None = None) -> None:
+        """End all that is wrong, but for what happened. The partitions go to *members*, or to
+        all.
+        """
         self.traps.clear()
         self.server.is_down = False
         self.network.drop = self.network.slow_s = 0.0
@@ -242,10 +270,11 @@ class World:
         clock.WRONG_S.clear()
         for stream in self.server.streams.values():
             stream.is_full, stream.replica_ns = False, None
+        self.is_left_alone.clear()
         for name in self.processes:
             if self.loop.is_dead(name):
                 self.start(name)
-        self.assign(self.collectors)
+        self.assign(self.collectors if members is None else members)
 
     async def run(self, nemesis: Callable[[int, bool], Coroutine[Any, Any, None]]) -> Outcome:
         """Live through all rounds, of each of which *nemesis* carries out the faults: first those
@@ -262,14 +291,28 @@ class World:
             await asyncio.gather(*(writer.run(until_s) for writer in self.writers))
             await trouble
             self.heal()
-            await self._settle()
+            await self.settle()
             before_s = self.loop.time()
             await nemesis(number, True)
             if self.loop.time() > before_s:
-                await self._settle()
+                await self.settle()
+        return await self._ended_well()
+
+    async def play(self, script: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
+        """Live through what *script* does, which returns when all is in its place.
+
+        Raises:
+            WentWrong: something is not as it should be.
+        """
+        for name in self.processes:
+            self.start(name)
+        await script()
+        return await self._ended_well()
+
+    async def _ended_well(self) -> Outcome:
         await self._end()
         made = outcome(self)
-        self._complain(made.wrong if not self._named else self._only_wrong(made))
+        self.complain(made.wrong if not self._named else self._only_wrong(made))
         return made
 
     async def ask(self) -> list[dict[str, Any]]:
@@ -283,7 +326,12 @@ class World:
         self.server.peers.remove(answers)
         return answers.found
 
-    async def _settle(self) -> None:
+    async def settle(self, within_s: float = CONVERGE_S) -> None:
+        """Return when all is in its place, and the books balance.
+
+        Raises:
+            WentWrong: they do not within *within_s*, or something is larger than it may be.
+        """
         began_s = self.loop.time()
         await asyncio.sleep(CALM_S)
         while True:
@@ -292,13 +340,13 @@ class World:
             found = None if moving else outcome(self, statuses)
             if found is not None and found.is_clean:
                 break
-            if self.loop.time() - began_s > CONVERGE_S:
+            if self.loop.time() - began_s > within_s:
                 found = found or outcome(self, statuses)
-                self._complain([moving, *found.wrong] if moving else found.wrong)
+                self.complain([moving, *found.wrong] if moving else found.wrong)
             await asyncio.sleep(LOOK_S)
         self.settled_s.append(self.loop.time() - began_s)
         self._named = found.lost
-        self._complain([*self.ownership.wrong, *bounds(self)])
+        self.complain([*self.ownership.wrong, *bounds(self)])
 
     async def _end(self) -> None:
         self._is_ending = True
@@ -307,10 +355,10 @@ class World:
                 self.processes[name].stop.set()
             tasks = [self.processes[name].task for name in names]
             _, late = await asyncio.wait([task for task in tasks if task], timeout=ENDING_S)
-            self._complain([f"{task.get_name()} does not end" for task in late])
+            self.complain([f"{task.get_name()} does not end" for task in late])
         codes = {name: process.task.result() for name, process in self.processes.items()
                  if process.task is not None}  # fmt: skip
-        self._complain([f"{name} ended with {code}" for name, code in codes.items() if code])
+        self.complain([f"{name} ended with {code}" for name, code in codes.items() if code])
 
     def _only_wrong(self, made: Outcome) -> list[str]:
         # Without processes nothing is named any more: what was absent before may be so still.
@@ -318,7 +366,12 @@ class World:
             return made.wrong
         return [line for line in made.wrong if "absent" not in line]
 
-    def _complain(self, wrong: list[str]) -> None:
+    def complain(self, wrong: list[str]) -> None:
+        """Fail where something is *wrong*.
+
+        Raises:
+            WentWrong: it says what.
+        """
         if wrong:
             raise WentWrong("\n".join(wrong))
 
@@ -332,7 +385,8 @@ class World:
         self.loop.kill(pid)
         self.network.forget(pid)
         self.disk.close_all(pid)
-        self.loop.call_later(RESTART_S, self._restart, name)
+        if name not in self.is_left_alone:
+            self.loop.call_later(RESTART_S, self._restart, name)
 
     def _restart(self, name: str) -> None:
         if self.loop.is_dead(name) and not self._is_ending:
@@ -350,6 +404,8 @@ class World:
             f"{PROCESS.get()}".partition("#")[0]
             + str(self.boots.get(PROCESS.get().partition("#")[0], 0))
         )
+        vars(shipper)["Shipper"] = _known(shipper.Shipper, self.shippers)
+        vars(collector)["Service"] = _known(collector.Service, self.services)
         # Most of what a quiet world does is to look whether there is something to do.
         reports.LISTEN_EVERY_S = 0.5
         asyncio.set_event_loop(self.loop)
@@ -387,12 +443,14 @@ class World:
             "spec": {
                 "partitions": self.shape.partitions,
                 "collectors": {
-                    "replicas": self.shape.collectors,
+                    # The world may have more, of which one has nothing to do.
+                    "replicas": min(self.shape.collectors, self.shape.partitions),
                     "commit": {"interval": "1s"},
                     "snapshotEvery": "20s",
                     "rotation": {"maxBytes": 65536},
                 },
                 "local": {"shippers": shippers},
+                **({"batch": {"maxBytes": size}} if (size := self.shape.batch_bytes) else {}),
             },
         }
 
@@ -413,6 +471,16 @@ class World:
             nats=NatsOptions(name=name),
         )
         return lambda stop: shipper.run(config, stop)
+
+
+def _known(part: Callable[..., P], by_name: dict[str, P]) -> Callable[..., P]:
+    """Return what makes a *part* of a process, and notes it by the name of that."""
+
+    def make(*words: Any) -> P:
+        made = by_name[PROCESS.get().partition("#")[0]] = part(*words)
+        return made
+
+    return make
 
 
 class _Answers:

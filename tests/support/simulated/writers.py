@@ -63,21 +63,24 @@ class Writer:
 
     async def run(self, until_s: float) -> None:
         """Write until *until_s*."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         world = self._world
         while world.loop.time() < until_s:
             is_burst = self._random.random() < BURST
-            self._write(BURST_LINES if is_burst else self._random.choice(LINES_AT_ONCE))
+            self.write(BURST_LINES if is_burst else self._random.choice(LINES_AT_ONCE))
             if self._random.random() < ROTATES:
                 await self._rotate()
             await asyncio.sleep(self._random.expovariate(1 / world.shape.pause_s))
 
-    def _write(self, count: int) -> None:
-        path, self._late = self._late or self.path, None
+    def write(self, count: int, *, line_bytes: int = 0, path: Path | None = None) -> None:
+        """Write *count* lines, each of *line_bytes* or of some length, to the log or to *path*."""
+        path, self._late = path or self._late or self.path, None
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             for _ in range(count):
-                fill = b"x" * self._random.randrange(FILL_BYTES_MAX)
-                line = f"{self.host} {self.path.stem} {self.lines} ".encode() + fill + b"\n"
+                head = f"{self.host} {self.path.stem} {self.lines} ".encode()
+                size = line_bytes - len(head) - 1 if line_bytes else None
+                fill = b"x" * (self._random.randrange(FILL_BYTES_MAX) if size is None else size)
+                line = head + fill + b"\n"
                 file.write(line)
                 self.sizes.append(len(line))
         self._world.disk.wrote(path)
