@@ -17,7 +17,7 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
-from logpipeline.target import Target, connected_to
+from logpipeline.target import Target
 
 __all__ = ["Target", "ask", "connected", "find_pipeline", "find_target", "reached"]
 
@@ -47,8 +47,11 @@ async def connected(target: Target, name: str) -> AsyncIterator[JetStream]:
         ConnectFailed: the server cannot be reached, or refuses us; the message says why.
     """
     _hide_log()
-    async with targets.connected(target, name, patience_s=PATIENCE_S) as js:
-        yield js
+    connection = await targets.connect(target, name, patience_s=PATIENCE_S)
+    try:
+        yield JetStream(connection)
+    finally:
+        await connection.close()
 
 
 @asynccontextmanager
@@ -59,7 +62,7 @@ async def reached(nats: NatsOptions, name: str) -> AsyncIterator[JetStream]:
         ConnectFailed: the server cannot be reached, or refuses us; the message says why.
     """
     _hide_log()
-    connection = await connected_to(nats, name, patience_s=PATIENCE_S)
+    connection = await targets.connect_to(nats, name, patience_s=PATIENCE_S)
     try:
         yield JetStream(connection)
     finally:

@@ -5,15 +5,12 @@ ones.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from logpipeline.credentials import nats_options
 from logpipeline.layout import COMMAND, Layout, NoPipeline, RunRecord, Words, running_layout
 from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
-from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, load
 
 
@@ -89,25 +86,20 @@ def _server(
     )
 
 
-@asynccontextmanager
-async def connected(target: Target, name: str, *, patience_s: float) -> AsyncIterator[JetStream]:
-    """Connect to the target's server as *name*.
+async def connect(target: Target, name: str, *, patience_s: float) -> Connection:
+    """Return a connection to the target's server as *name*, which is tried for *patience_s*.
 
     Raises:
         ConnectFailed: the server cannot be reached, or refuses us; the message says why.
     """
     trouble = target.run.trouble if target.run is not None else ""
     try:
-        connection = await connected_to(target.nats, name, patience_s=patience_s)
+        return await connect_to(target.nats, name, patience_s=patience_s)
     except ConnectFailed as error:
         raise ConnectFailed(f"{error}; `up` says: {trouble}" if trouble else str(error)) from error
-    try:
-        yield JetStream(connection)
-    finally:
-        await connection.close()
 
 
-async def connected_to(nats: NatsOptions, name: str, *, patience_s: float) -> Connection:
+async def connect_to(nats: NatsOptions, name: str, *, patience_s: float) -> Connection:
     """Return a connection to a server as *name*, which is tried for *patience_s*.
 
     Raises:

@@ -6,11 +6,12 @@ The arguments are those of ``logpipeline consume``, under the same names.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from logpipeline.consuming.message import Batch
@@ -25,9 +26,10 @@ from logpipeline.consuming.options import (
 )
 from logpipeline.consuming.reader import Reader
 from logpipeline.layout import PYTHON
+from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.options import NatsOptions
 from logpipeline.spec import LogPipeline
-from logpipeline.target import connected, find_target
+from logpipeline.target import connect, find_target
 
 PATIENCE_S = 10.0
 
@@ -156,19 +158,38 @@ def open_reader(*args: Any, **named: Any) -> AbstractAsyncContextManager[Reader]
         ConsumeError: the reader cannot begin, or cannot go on; the message says what to do.
             `ReaderBusy`, `StateForeign`, `ConsumerGone` and `Stopped` are of this kind.
     """
-    arguments = ReaderArguments(*args, **named)
-    return _opened(arguments, arguments._options())
+    return _Opening(ReaderArguments(*args, **named))
 
 
-@asynccontextmanager
-async def _opened(arguments: ReaderArguments, options: ConsumeOptions) -> AsyncIterator[Reader]:
-    target = find_target(arguments.pipeline, arguments.data, arguments.nats, words=PYTHON)
-    name = f"consume {options.name}"
-    async with (
-        connected(target, name, patience_s=PATIENCE_S) as js,
-        Reader(js, target.pipeline, options) as reader,
-    ):
-        yield reader
+# No generator with a decorator: when a loop ends it closes all generators at the same time, and the
+# one of `consume` would be closed together with the one that it waits for.
+class _Opening(AbstractAsyncContextManager[Reader]):
+    """The context in which a reader is open, and connected."""
+
+    def __init__(self, arguments: ReaderArguments) -> None:
+        self._arguments = arguments
+        self._options = arguments._options()
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Reader:
+        given = self._arguments
+        target = find_target(given.pipeline, given.data, given.nats, words=PYTHON)
+        async with AsyncExitStack() as stack:
+            name = f"consume {self._options.name}"
+            connection = await connect(target, name, patience_s=PATIENCE_S)
+            stack.push_async_callback(connection.close)
+            reader = Reader(JetStream(connection), target.pipeline, self._options)
+            await stack.enter_async_context(reader)
+            self._open = stack.pop_all()
+        return reader
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._open.__aexit__(kind, error, trace)
 
 
 @taking(ReaderArguments)
