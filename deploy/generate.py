@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from logpipeline.consuming import reference as package_reference
 from logpipeline.spec import admission, crd
 from logpipeline.spec import reference as resource_reference
 from logpipeline_cli import reference as command_reference
@@ -35,6 +36,7 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     f"{CHART}/files/admission.yaml": lambda _: admission.render(),
     "docs/crd.md": lambda _: resource_reference.reference(),
     "docs/cli.md": lambda _: command_reference.reference(),
+    "docs/api.md": lambda _: package_reference.reference(),
     OPERATIONS: reasons.with_reasons,
 }
 OPERATOR, CLASSES = RENDERED = ("deploy/operator.yaml", "deploy/classes.yaml")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 
-from logpipeline.nats.jetstream import time_ns_of
+from logpipeline import moments
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline_cli.errors import UsageError
 
@@ -24,15 +22,10 @@ def moment_ns(option: str, text: str) -> int:
     Raises:
         UsageError: *text*, the value of *option*, is neither.
     """
-    with suppress(QuantityError):
-        return time.time_ns() - parse_duration(text)
     try:
-        return time_ns_of(text)
-    except ValueError:
-        raise UsageError(
-            f"{option} {text!r}: give a span such as 10m or 2h, or a time such as "
-            "2026-11-21T10:00:00Z"
-        ) from None
+        return moments.moment_ns(text)
+    except QuantityError as error:
+        raise UsageError(f"{option} {error}") from None
 
 
 def moment(text: str | None, *, now: datetime) -> datetime | None:

@@ -55,7 +55,9 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLag:
-    """Messages of one stream that are not in the table yet; *age_s* is that of the oldest line."""
+    """Messages of one stream that its reader has not processed yet; *bytes* is taken from their
+    mean size, *age_s* is the age of the oldest one.
+    """
 
     messages: int
     bytes: int
@@ -67,7 +69,13 @@ def lag_of(done: int, state: Mapping[str, Any]) -> StreamLag:
     without the age.
     """
     unread = max(0, int(state["last_seq"]) - max(done, int(state["first_seq"]) - 1))
-    messages = min(unread, int(state["messages"]))
+    return lag_of_messages(min(unread, int(state["messages"])), state)
+
+
+def lag_of_messages(messages: int, state: Mapping[str, Any]) -> StreamLag:
+    """Return the lag of so many messages of a stream whose *state* the server reports, without the
+    age.
+    """
     mean = int(state["bytes"]) / int(state["messages"]) if state["messages"] else 0.0
     return StreamLag(messages=messages, bytes=int(messages * mean), age_s=0.0)
 
@@ -124,14 +132,18 @@ async def _survey_one(
         gone=record.succession.gone if record and record.succession else (),
         lag_messages=lag.messages,
         lag_bytes=lag.bytes,
-        lag_s=await _lag_s(js, stream, committed, state) if lag.messages else 0.0,
+        lag_s=await age_s_of(js, stream, committed, state) if lag.messages else 0.0,
     )
 
 
-async def _lag_s(js: JetStream, stream: str, committed: int, state: dict[str, object]) -> float:
-    """Return the age of the oldest message that is not committed."""
-    first = int(str(state["first_seq"]))
-    oldest = await js.message(stream, max(committed + 1, first))
+async def age_s_of(js: JetStream, stream: str, done: int, state: Mapping[str, Any]) -> float:
+    """Return the age of the oldest message behind *done* in a stream whose *state* the server
+    reports.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    oldest = await js.message(stream, max(done + 1, int(state["first_seq"])))
     since_ns = oldest.time_ns if oldest else time_ns_of(str(state["last_ts"]))
     return max(0.0, (time.time_ns() - since_ns) / 1e9)
 

@@ -8,9 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from logpipeline import json_text
-from logpipeline.credentials import nats_options
-from logpipeline.nats.connection import NatsOptions
-from logpipeline.spec import LogPipeline
 
 RUN_FILE = "run.json"
 OWN_FOLDERS = ("collectors", "components", "nats", "shippers", "spark", "table")
@@ -18,6 +15,19 @@ OWN_FOLDERS = ("collectors", "components", "nats", "shippers", "spark", "table")
 
 class NoPipeline(Exception):
     """No running pipeline can be chosen; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How a caller names a resource, a data folder and a server: messages say what to give."""
+
+    file: str
+    data: str
+    nats: str
+
+
+COMMAND = Words("-f FILE", "--data DIR", "--nats URL")
+PYTHON = Words("pipeline=FILE", "data=DIR", "nats=URL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +163,11 @@ def default_data(namespace: str, name: str) -> Path:
     return data_root() / f"{namespace}.{name}"
 
 
-def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout:
-    """Return the layout for a command: by folder, by pipeline, or the only one that runs.
+def running_layout(
+    data: Path | str | None, pipeline: tuple[str, str] | None, *, words: Words = COMMAND
+) -> Layout:
+    """Return the layout for a command: by folder, by pipeline, or the only one that runs; *words*
+    are those that an error is to use.
 
     Raises:
         NoPipeline: none runs, or several do.
@@ -171,29 +184,11 @@ def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout
     if not running:
         raise NoPipeline(
             f"no pipeline runs below {root}; start one with `logpipeline up -f FILE`, or choose "
-            "one with --data DIR or -f FILE"
+            f"one with {words.data} or {words.file}"
         )
     names = ", ".join(str(layout.data) for layout in running)
-    raise NoPipeline(f"several pipelines run ({names}); choose one with --data DIR or -f FILE")
-
-
-def server_of(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> NatsOptions:
-    """Return how to reach the server of *pipeline*: that of its *run* on this machine, else
-    *nats*, else ``NATS_URL``, else one of the resource's.
-
-    Raises:
-        NoPipeline: none is known.
-    """
-    if run is not None and (nats is None or nats == run.nats):
-        login = Path(run.login) if run.login else None
-        return nats_options(pipeline, servers=(run.nats,), login=login)
-    if given := nats or os.environ.get("NATS_URL"):
-        return nats_options(pipeline, servers=tuple(given.split(",")))
-    if pipeline.spec.nats.servers:
-        return nats_options(pipeline, servers=tuple(pipeline.spec.nats.servers))
     raise NoPipeline(
-        f"no NATS server is known: {pipeline.namespace}/{pipeline.name} does not run here, "
-        "NATS_URL is not set, and the resource names none in spec.nats.servers"
+        f"several pipelines run ({names}); choose one with {words.data} or {words.file}"
     )
 
 

@@ -17,7 +17,8 @@ from components.consuming import Streams
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
 from logpipeline.nats.jetstream import JetStream
-from logpipeline_collector.files.naming import Origin, Template
+from logpipeline.origin import Origin
+from logpipeline_collector.files.naming import Template
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from waiting import eventually

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from components.consuming import GENERATION, HOSTS, PARTITIONS, Streams, streams_on
-from logpipeline.consuming import consume
+from logpipeline import consume
 from logpipeline.consuming.membership import ALONE, Members
 from logpipeline.consuming.options import Stopped
 from logpipeline.embedded import EmbeddedServer, ServerOptions

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,12 +15,22 @@ import pytest
 
 import logpipeline
 from components.consuming import HOSTS, Reading, Streams, in_order, streams_on
-from components.consuming_page import PROGRAM, Section, section, sections
+from components.consuming_page import (
+    PAGE,
+    PROGRAM,
+    README,
+    Section,
+    other_programs,
+    section,
+    sections,
+)
+from components.pipeline_up import PipelineUp
 from components.use_cases import FOLDER
 from logpipeline.consuming.message import Batch
 from logpipeline.consuming.options import BadOption, StateForeign
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
+from logpipeline.layout import Layout
 from waiting import eventually
 
 SECTIONS = sections()
@@ -105,6 +116,47 @@ async def test_results_and_position_of_a_database_are_one(streams: Streams, is_w
 
     assert (len(rows(streams)) == len(streams.written)) == is_whole
     assert in_order(rows(streams)) == is_whole
+
+
+async def test_programs_beside_the_use_cases_read_what_is_there(streams: Streams) -> None:
+    """With asyncio, where each line is printed, and without it; and they end by themselves."""
+    with_asyncio, without = other_programs(PAGE)
+    reading = play(streams, with_asyncio)
+    await reading.ends(0)
+    *lines, read, left = reading.lines
+
+    assert len(lines) == len(streams.written)
+    assert read == f"read: {len(lines)} messages of partitions (0, 1, 2)"
+    assert left == "left: 0"
+    reading = play(streams, without)
+    await reading.ends(0)
+    assert reading.lines == ["30 lines"]
+
+
+async def test_the_program_of_the_readme_finds_the_running_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it stands there, beside `logpipeline up`; the second time nothing is left to read."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NATS_URL", raising=False)
+    (program,) = other_programs(README)
+    up = PipelineUp(tmp_path, partitions=1)
+    up.layout = Layout(tmp_path / "home/logpipeline/default.test")
+    async with up:
+        up.append(["one", "two"])
+        await up.arrived(["one", "two"])
+        first, second = [await run(program) for _ in range(2)]
+
+    assert [line.split()[-1] for line in first.splitlines()] == ["one", "two"]
+    assert second == ""
+
+
+async def run(program: str) -> str:
+    """Return what *program* prints, which ends well."""
+    command = (sys.executable, "-c", program)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def test_positions_of_a_stream_that_was_made_anew_are_refused(streams: Streams) -> None:

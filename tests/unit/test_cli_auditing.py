@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.origin import Origin
 from logpipeline_cli.auditing import line_blocks
 from logpipeline_cli.auditing.line_blocks import (
     Block,
@@ -21,7 +22,7 @@ from logpipeline_cli.auditing.line_blocks import (
     left,
 )
 from logpipeline_cli.auditing.sides import NoLine, Part, Source, lines_of
-from logpipeline_collector.files.naming import Origin, Template
+from logpipeline_collector.files.naming import Template
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.listing import HostSources
 

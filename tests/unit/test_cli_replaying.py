@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from logpipeline.origin import Origin
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.replaying.reading import Pace, Question, span_of
-from logpipeline_collector.files.naming import Origin
 
 SECOND_NS = 1_000_000_000
 NOON_NS = 1_795_262_400 * SECOND_NS

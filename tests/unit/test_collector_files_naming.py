@@ -8,15 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.origin import Origin, origin_of
 from logpipeline.wire import Batch
-from logpipeline_collector.files.naming import (
-    COMPONENT_BYTES_MAX,
-    Origin,
-    Template,
-    component,
-    folders,
-    origin_of,
-)
+from logpipeline_collector.files.naming import COMPONENT_BYTES_MAX, Template, component, folders
 
 HOSTILE = [
     "..", ".", "", "../../etc/passwd", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb", "\x1b[2J",

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.origin import origin_of
 from logpipeline.wire import Batch, Previous
-from logpipeline_collector.files.naming import Template, origin_of
+from logpipeline_collector.files.naming import Template
 from logpipeline_collector.files.render import Piece, Tail, pieces, render
 
 T = b"2026-11-21T10:00:00.5Z"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import zstandard
 
-from logpipeline.consuming.message import Batch, Message
+from logpipeline.consuming.message import Batch, Message, moment_of
 from logpipeline.consuming.records import position_text
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
@@ -111,6 +112,35 @@ def test_a_piece_of_a_line_is_no_whole_line(
     found = message(data, format="plain", starts_inside_line=starts, ends_inside_line=ends)
 
     assert [line.is_whole for line in found.lines] == whole
+
+
+def test_a_line_of_a_container_knows_its_pod_and_both_times() -> None:
+    """Of headers, or of the name of the log; when it was written, and when it was stored."""
+    (line,) = message(TIME + b" stdout F one\n", format="cri").lines
+    assert (line.namespace, line.pod, line.container) == ("shop", "web", "app")
+    assert (line.host, line.source) == ("node-a", "shop/web/1/app/0")
+    assert line.time == datetime(2026, 11, 21, 10, 0, 0, 500_000, UTC)
+    assert line.time_stored == datetime(2026, 11, 21, 10, 0, 0, 0, UTC)
+
+    (line,) = message(TIME + b" stdout F one\n", format="cri", namespace="n", pod="p").lines
+    assert (line.namespace, line.pod) == ("n", "p")
+
+
+@pytest.mark.parametrize(
+    ("data", "format"), [(b"one\n", "plain"), (b"no time stdout F one\n", "cri"), (b"one", "")]
+)
+def test_a_line_without_a_time_of_its_own_has_none(data: bytes, format: str) -> None:
+    """When it was stored is another thing, and is not taken for it."""
+    (line,) = message(data, format=format).lines
+
+    assert line.time is None
+    assert line.time_ns == STORED_NS
+    assert line.time_stored == datetime(2026, 11, 21, 10, 0, 0, 0, UTC)
+
+
+def test_a_time_is_exact_to_the_microsecond() -> None:
+    """A float of seconds would not be."""
+    assert moment_of(STORED_NS + 123_456_789).microsecond == 123_456
 
 
 def test_a_line_knows_its_message() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from logpipeline.origin import origin_of
 from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline_cli import fshipper
@@ -16,7 +17,7 @@ from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.commands import components
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.parts import PARENT_VARIABLE
-from logpipeline_collector.files.naming import Template, origin_of
+from logpipeline_collector.files.naming import Template
 
 PAGE = Path(__file__).parents[2] / "docs" / "fshipper.md"
 URL = "127.0.0.1:4222"

@@ -18,6 +18,7 @@ FILES = (
     "charts/logpipeline/files/admission.yaml",
     "docs/crd.md",
     "docs/cli.md",
+    "docs/api.md",
     "docs/operations.md",
 )
 

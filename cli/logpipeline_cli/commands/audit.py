@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from logpipeline.origin import Origin
 from logpipeline.partition import partition_of
 from logpipeline.quantity import parse_bytes, parse_duration
 from logpipeline.spec import LogPipeline
@@ -31,7 +32,7 @@ from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.output import bytes_text, escaped, print_json
 from logpipeline_cli.target import find_pipeline
 from logpipeline_cli.time_arguments import parsed, time_text
-from logpipeline_collector.files.naming import Origin, Template
+from logpipeline_collector.files.naming import Template
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.config import host_of, hosts_of
 from logpipeline_shipper.files.listing import SourceId

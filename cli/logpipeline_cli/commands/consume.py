@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import BinaryIO, Literal
 
 from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
-from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks
+from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks, start_of
 from logpipeline.consuming.reader import Reader, reset
-from logpipeline.nats.jetstream import rfc3339_of
+from logpipeline.origin import origin_of
 from logpipeline.process import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
@@ -25,7 +25,6 @@ from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
-from logpipeline_collector.files.naming import origin_of
 from logpipeline_collector.files.render import render_json
 
 Output = Literal["raw", "cri", "json"]
@@ -39,8 +38,6 @@ EXIT_TRY_AGAIN = 75
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
-# After so long without a message it is checked whether any is left.
-IDLE_S = 0.5
 
 
 def render(batch: Batch, output: Output) -> bytes:
@@ -190,13 +187,8 @@ class _Loop:
     async def run(self, stop: asyncio.Event) -> None:
         """Process batches until no more are wanted."""
         stopping = asyncio.create_task(stop.wait())
-        taken = 0
         try:
-            while not stop.is_set() and not 0 < (self._args.count or 0) <= taken:
-                batch = await self._next(stopping)
-                if batch is None:
-                    break
-                taken += len(batch.messages)
+            while not stop.is_set() and (batch := await self._next(stopping)) is not None:
                 batch.outcome = await self._process(batch)
                 await self._reader.settle()
         finally:
@@ -204,16 +196,10 @@ class _Loop:
 
     async def _next(self, stopping: asyncio.Task[bool]) -> Batch | None:
         """Return the next batch, or None if no more are wanted."""
-        waiting = asyncio.ensure_future(anext(self._reader))
+        waiting = asyncio.create_task(self._reader.next())
         try:
-            while True:
-                tasks = {waiting, stopping}
-                await asyncio.wait(tasks, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED)
-                if waiting.done():
-                    return waiting.result()
-                is_over = self._args.until_caught_up and await self._reader.caught_up()
-                if stopping.done() or is_over:
-                    return None
+            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
         finally:
             waiting.cancel()
             await asyncio.wait([waiting])
@@ -245,11 +231,9 @@ def environment_of(batch: Batch) -> dict[str, str]:
 
 
 def _options(args: argparse.Namespace) -> ConsumeOptions:
-    policy, start_time = args.deliver, None
     if args.since is not None:
-        policy, start_time = "byStartTime", rfc3339_of(moment_ns("--since", args.since))
-    elif args.from_seq is not None:
-        policy = "byStartSequence"
+        # So that a mistake is told in the command's own words.
+        moment_ns("--since", args.since)
     return checked(
         ConsumeOptions(
             name=args.name,
@@ -262,11 +246,11 @@ def _options(args: argparse.Namespace) -> ConsumeOptions:
             group=args.group,
             member=args.member,
             in_order=args.in_order,
-            deliver_policy=policy,
-            opt_start_time=start_time,
-            opt_start_seq=args.from_seq,
+            **start_of(args.deliver, args.since, args.from_seq),
             ephemeral=args.ephemeral,
             partitions=args.partitions,
+            count=args.count or 0,
+            until_caught_up=args.until_caught_up,
         )
     )
 

@@ -12,10 +12,10 @@ from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats.jetstream import JetStream, rfc3339_of, time_ns_of
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.scan import Range, Scan, StreamChanged
+from logpipeline.origin import Origin, origin_of
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.files.naming import Origin, origin_of
 
 IDLE = 1 << 63
 

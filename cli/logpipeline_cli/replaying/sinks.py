@@ -13,6 +13,7 @@ from logpipeline import wire
 from logpipeline.failpoints import reach
 from logpipeline.messages import Read
 from logpipeline.nats.pull import Delivered
+from logpipeline.origin import origin_of
 from logpipeline.records import Reached, StreamPosition
 from logpipeline.statefile import StateBroken, read_state, write_state
 from logpipeline.wire import BadMessage, Batch
@@ -20,7 +21,6 @@ from logpipeline_cli.errors import CliError
 from logpipeline_cli.output import escaped
 from logpipeline_cli.replaying.reading import Span
 from logpipeline_collector.config import FilesConfig
-from logpipeline_collector.files.naming import origin_of
 from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.files.render import Output, Piece, Tail, render
 from logpipeline_collector.partition_writer import PartitionWriter

@@ -8,9 +8,8 @@ import glob
 import hashlib
 import re
 import time
-from typing import NamedTuple
 
-from logpipeline.wire import Batch
+from logpipeline.origin import Origin
 
 # A file system's limit is 255 bytes a name; rotation, compression and a temporary name append 35.
 COMPONENT_BYTES_MAX = 200
@@ -23,29 +22,6 @@ _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 _DIGEST_BYTES = 16
 _CONVERSION = re.compile(r"%(.)")
 _VARIABLE = re.compile(r"\$?\{(\w+)\}")
-
-
-class Origin(NamedTuple):
-    """Origin of a message's lines; *path* is the wire's source, empty for a foreign message."""
-
-    host: str
-    namespace: str
-    pod: str
-    container: str
-    path: str
-
-
-def origin_of(host: str, batch: Batch | None) -> Origin:
-    """Return the origin of *batch*; None is a message without our headers."""
-    if batch is None:
-        return Origin(host, "", "", "", "")
-    namespace, pod, container = batch.namespace, batch.pod, batch.container
-    if batch.format == "cri" and not pod:
-        parts = batch.source.split("/")
-        if len(parts) == 5:
-            # <namespace>/<pod>/<pod uid>/<container>/<restart>
-            namespace, pod, container = parts[0], parts[1], parts[3]
-    return Origin(host, namespace, pod, container, batch.source)
 
 
 class Template:

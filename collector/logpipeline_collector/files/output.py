@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logpipeline.deduplication import Range
+from logpipeline.origin import origin_of
 from logpipeline.wire import Batch
 from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files import safe_open
-from logpipeline_collector.files.naming import Template, origin_of
+from logpipeline_collector.files.naming import Template
 from logpipeline_collector.files.render import Piece, Tail, pieces, render
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
 from logpipeline_collector.files.state import Damage, FileRow, Stage, disk_error

@@ -11,8 +11,9 @@ from json.encoder import encode_basestring
 from typing import Literal, NamedTuple
 
 from logpipeline import cri
+from logpipeline.origin import Origin
 from logpipeline.wire import Batch
-from logpipeline_collector.files.naming import Origin, Template
+from logpipeline_collector.files.naming import Template
 
 Output = Literal["raw", "cri", "json"]
 

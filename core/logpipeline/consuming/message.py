@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 
 from logpipeline import cri
@@ -16,6 +17,7 @@ from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats import scan
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
+from logpipeline.origin import Origin, origin_of
 from logpipeline.records import StreamPosition
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, decode_payload
@@ -36,7 +38,7 @@ class Line:
 
     *time_ns* is the runtime's time, or that of the message for a plain file's line, in nanoseconds
     since 1970; *stream* is ``stdout``, ``stderr`` or empty. *is_whole* is False for a piece of a
-    line that was too long for one message.
+    line that was too long for one message. With *has_time*, *time_ns* is the line's own time.
     """
 
     text: bytes
@@ -44,10 +46,63 @@ class Line:
     stream: str
     is_whole: bool
     message: Message
+    has_time: bool = False
+
+    @property
+    def time(self) -> datetime | None:
+        """When the program wrote it, as the container runtime noted it; None in a plain file."""
+        return moment_of(self.time_ns) if self.has_time else None
+
+    @property
+    def time_stored(self) -> datetime:
+        """When the server stored its message."""
+        return moment_of(self.message.time_ns)
+
+    @property
+    def host(self) -> str:
+        """The host that sent it."""
+        return self.message.host
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its pod; empty outside of Kubernetes."""
+        return self.message.origin.namespace
+
+    @property
+    def pod(self) -> str:
+        """The name of its pod; empty outside of Kubernetes."""
+        return self.message.origin.pod
+
+    @property
+    def container(self) -> str:
+        """The name of its container; empty outside of Kubernetes."""
+        return self.message.origin.container
+
+    @property
+    def source(self) -> str:
+        """The path of its file, or the name of its container's log; empty without our headers."""
+        return self.message.origin.path
+
+
+def moment_of(time_ns: int) -> datetime:
+    """Return nanoseconds since 1970 as a time in UTC, to the microsecond."""
+    seconds, rest_ns = divmod(time_ns, 10**9)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ns // 1000)
 
 
 class Message:
-    """A stored message; *delivery* counts how often the server has handed it out."""
+    """A stored message. *time_ns* is when the server stored it, in nanoseconds since 1970;
+    *delivery* counts how often the server has handed it out; *payload* is as it was sent.
+    """
+
+    stream: str
+    partition: int
+    sequence: int
+    time_ns: int
+    delivery: int
+    subject: str
+    headers: bytes
+    payload: bytes
 
     def __init__(
         self, subjects: Subjects, stream: str, partition: int, delivered: Delivered
@@ -84,6 +139,15 @@ class Message:
         return self.read.host
 
     @cached_property
+    def origin(self) -> Origin:
+        """Host, pod and file that its lines are from.
+
+        Raises:
+            BadMessage: its subject or headers are not valid.
+        """
+        return origin_of(self.host, self.read.batch)
+
+    @cached_property
     def data(self) -> bytes:
         """The bytes of the source, unpacked, without what the stream held before; of a message
         without our headers its lines, with the newline that its sender left out.
@@ -117,8 +181,9 @@ class Message:
 
     def _cri(self) -> Iterator[Line]:
         for line in cri.join(self.data):
-            time_ns = cri.time_ns(line.time) or self.time_ns
-            yield Line(line.text, time_ns, line.stream.decode(), line.whole, self)
+            own_ns = cri.time_ns(line.time)
+            time_ns, stream = own_ns or self.time_ns, line.stream.decode()
+            yield Line(line.text, time_ns, stream, line.whole, self, has_time=own_ns > 0)
 
     def _plain(self) -> Iterator[Line]:
         # The last line of a file may lack its newline.
@@ -131,8 +196,14 @@ class Batch:
     """Messages of one partition, in the order of their stream, to be processed together.
 
     *may_repeat*: a former reader ended during it, and may have processed it. The batch counts as
-    processed when the next one is asked for, unless it was marked. *created* is the stream's own.
+    processed when the next one is asked for, unless it was marked. *tries* counts former tries, and
+    *created* is when the stream was made.
     """
+
+    messages: Sequence[Message]
+    created: str
+    may_repeat: bool
+    tries: int
 
     def __init__(
         self, messages: Sequence[Message], *, created: str, may_repeat: bool, tries: int
@@ -175,7 +246,7 @@ class Batch:
 
     @property
     def position(self) -> str:
-        """The stream's position behind it, for users that keep positions: `ConsumeOptions`."""
+        """The stream's position behind it, for users that keep positions."""
         last = self.messages[-1]
         return position_text(StreamPosition(self.created, last.sequence, last.time_ns))
 

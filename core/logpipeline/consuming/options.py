@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
 
 from logpipeline.consuming.records import position_of
+from logpipeline.moments import moment_ns, span_ns
+from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.records import BadRecord
 from logpipeline.spec.partition_list import PARTITIONS, is_rising, is_within, ranges, selects
 
 Mode = Literal["each", "spaced", "all", "none"]
 OnError = Literal["stop", "retry", "dead-letter"]
+Deliver = Literal["all", "new", "last"]
 DeliverPolicy = Literal["all", "new", "last", "byStartTime", "byStartSequence"]
 
 # As spec.consumers[].name, which a consumer of ours may be made from.
@@ -73,6 +77,7 @@ class ConsumeOptions:
     names this one. *tries_max* ends retries, 0: never. *max_age_s* is the age of the oldest
     message that is not skipped, 0: any. *positions* are for users that keep them with their
     results: the last `Batch.position` of each stream; other streams begin as without positions.
+    Reading ends after *count* messages (0: never), and with *until_caught_up* when none is left.
     """
 
     name: str
@@ -91,6 +96,8 @@ class ConsumeOptions:
     ephemeral: bool = False
     partitions: str | None = None
     positions: Mapping[str, str] | None = None
+    count: int = 0
+    until_caught_up: bool = False
 
     @property
     def batch_max(self) -> int:
@@ -116,6 +123,10 @@ def checked(options: ConsumeOptions) -> ConsumeOptions:
         raise BadOption(f"{options.name[:80]!r} is not a name of a consumer: {NAME_KINDS}")
     if options.member and not NAME.fullmatch(options.member):
         raise BadOption(f"{options.member[:80]!r} is not a name of a member: {NAME_KINDS}")
+    for what, number in (("tries", options.tries_max), ("count", options.count)):
+        if number < 0:
+            raise BadOption(f"{what}: give a number from 1 on, or 0 for no limit, not {number}")
+    check_word("on_error", options.on_error, OnError)
     if not 0 <= options.batch <= BATCH_MAX:
         raise BadOption(f"a batch has 1 to {BATCH_MAX} messages, not {options.batch}")
     if options.in_order and options.batch > 1:
@@ -151,6 +162,55 @@ def partitions_of(options: ConsumeOptions, count: int) -> list[int]:
         last = max(last for _, last in ranges(options.partitions))
         raise BadOption(f"there is no partition {last}: they are 0 to {len(there) - 1}")
     return [number for number in there if selects(options.partitions, number)]
+
+
+def start_of(
+    deliver: Deliver, since: str | datetime | timedelta | None, from_seq: int | None
+) -> dict[str, Any]:
+    """Return the fields of `ConsumeOptions` that say where a new consumer begins: as *deliver*
+    says, at a time or a span before now (*since*), or at a sequence.
+
+    Raises:
+        BadOption: more than one of them is given, or one has no meaning.
+    """
+    check_word("deliver", deliver, Deliver)
+    given = {"deliver": deliver != "all", "since": since is not None, "from_seq": bool(from_seq)}
+    names = [name for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        raise BadOption(f"{' and '.join(names)} both set the beginning: give one of them")
+    if since is not None:
+        try:
+            start = rfc3339_of(moment_ns(since))
+        except QuantityError as error:
+            raise BadOption(f"since {error}") from None
+        return {"deliver_policy": "byStartTime", "opt_start_time": start}
+    if from_seq is not None:
+        if from_seq < 1:
+            raise BadOption(f"from_seq: sequences begin with 1, not {from_seq}")
+        return {"deliver_policy": "byStartSequence", "opt_start_seq": from_seq}
+    return {"deliver_policy": deliver}
+
+
+def span_s(name: str, given: str | timedelta) -> float:
+    """Return the span of time that option *name* is *given*, in seconds.
+
+    Raises:
+        BadOption: it is none.
+    """
+    try:
+        return span_ns(given) / SECOND_NS
+    except QuantityError as error:
+        raise BadOption(f"{name}: {error}") from None
+
+
+def check_word(name: str, word: str, words: Any) -> None:
+    """Check that *word*, the value of option *name*, is one of the literal type *words*.
+
+    Raises:
+        BadOption: it is not.
+    """
+    if word not in get_args(words):
+        raise BadOption(f"{name} {word!r}: choose from {', '.join(get_args(words))}")
 
 
 def _check_start(options: ConsumeOptions) -> None:

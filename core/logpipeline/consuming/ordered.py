@@ -340,6 +340,7 @@ class OrderedReader(PartitionReader):
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         if outcome.kind == "processed":
+            self.reading.counts.processed += len(batch.messages)
             await self._done(batch)
             return
         tries = batch.tries + 1
@@ -362,7 +363,6 @@ class OrderedReader(PartitionReader):
         self.queue.extendleft(each.delivered for each in reversed(batch.messages))
 
     async def _done(self, batch: Batch) -> None:
-        self.reading.counts.processed += len(batch.messages)
         self._in_hand = []
         reach("consume.processed")
         await self._advance(batch.deliveries)

@@ -110,7 +110,13 @@ class AckBook:
 
 @dataclass(slots=True)
 class Counts:
-    """Outcomes of messages, over all partitions."""
+    """Outcomes of messages, over all partitions.
+
+    Handed out and *processed*; *retried* batches; put aside as *dead_letters*. Passed over since
+    they were processed before (*redelivered*; where work is shared: handed out again), are older
+    than the option max_age (*expired*), hold only lines that came before (*sent_again*), or are for
+    another consumer (*for_others*).
+    """
 
     processed: int = 0
     redelivered: int = 0

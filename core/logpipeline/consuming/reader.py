@@ -5,6 +5,7 @@ batches one after the other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -33,9 +34,10 @@ from logpipeline.consuming.partition_reader import Counts, PartitionReader, Read
 from logpipeline.consuming.records import claim_key
 from logpipeline.failpoints import reach
 from logpipeline.group.ownership import Fenced
+from logpipeline.lag import StreamLag, age_s_of, lag_of, lag_of_messages
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
+from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import key_value_subject
 
@@ -45,8 +47,11 @@ log = logging.getLogger(__name__)
 
 # How often members look for each other, for each take-over time.
 LOOKS_PER_TAKEOVER = 10
+# After so long without a message it is checked whether any is left.
+IDLE_S = 0.5
 # Characters of a name, before what makes it unique.
 NAME_CHARS = 50
+CLOSED = "the reader is closed: open a new one"
 
 
 async def reset(js: JetStream, pipeline: LogPipeline, options: ConsumeOptions) -> None:
@@ -93,9 +98,10 @@ async def _forget(
 
 
 class Reader:
-    """Reads *pipeline*'s streams as *options* say; a context, and an iterator of batches.
+    """Reads a pipeline's streams as its options say; an iterator of batches, and the context that
+    `open_reader` enters for you.
 
-    The batch before counts as processed when the next one is asked for.
+    The batch before counts as processed when the next one is asked for. One task at a time may ask.
     """
 
     def __init__(self, js: JetStream, pipeline: LogPipeline, options: ConsumeOptions) -> None:
@@ -128,11 +134,20 @@ class Reader:
         self._file: StateFile | None = None
         self._members: Members | None = None
         self._balancing: asyncio.Task[None] | None = None
+        self._taken = 0
+        self._is_closed = False
 
     @property
     def counts(self) -> Counts:
-        """Outcomes of messages so far."""
-        return self._reading.counts
+        """Outcomes of messages so far, of all partitions."""
+        return replace(self._reading.counts)
+
+    @property
+    def assignment(self) -> tuple[int, ...]:
+        """The partitions that this reader has now. In a group that shares the work message by
+        message, each member has all.
+        """
+        return tuple(sorted(self._readers))
 
     async def __aenter__(self) -> Reader:
         """Enter as a member, and begin.
@@ -196,14 +211,24 @@ class Reader:
         return self
 
     async def __anext__(self) -> Batch:
-        """Settle the batch before, and return the next one.
+        """Return what `next` does, and end where it returns None."""
+        batch = await self.next()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def next(self) -> Batch | None:
+        """Settle the batch before, and return the next one; None once the end is reached that the
+        options *count* or *until_caught_up* set.
 
         Raises:
             ConsumeError: the reader cannot go on; the message says what to do.
         """
         await self.settle()
         while True:
-            found = await self._ready.get()
+            found = await self._upcoming()
+            if found is None:
+                return None
             if isinstance(found, Exception):
                 raise found
             reader, batch = found
@@ -227,10 +252,31 @@ class Reader:
                 batch.outcome = Outcome(UNREADABLE, reason)
                 await self.settle()
                 continue
+            self._taken += len(batch.messages)
             return batch
 
+    async def _upcoming(self) -> tuple[PartitionReader, Batch] | Exception | None:
+        """Return what is ready as soon as something is, None where no more is wanted."""
+        if self._is_closed:
+            return ConsumeError(CLOSED)
+        if 0 < self.options.count <= self._taken:
+            return None
+        if not self.options.until_caught_up:
+            return await self._ready.get()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_S):
+                    return await self._ready.get()
+            if await self.caught_up():
+                return None
+
     async def settle(self) -> None:
-        """Settle the batch that was handed out last, now; see `__anext__`."""
+        """Do now what the outcome of the batch that was handed out last asks for; asking for the
+        next one does the same.
+
+        Raises:
+            Stopped: it could not be processed, and the option on_error says stop.
+        """
         if self._current is None:
             return
         reader, batch = self._current
@@ -267,6 +313,41 @@ class Reader:
             return not found.pending and reader.sequence >= found.delivered and not reader.queue
         is_acked = found.ack_policy == "none" or not found.unacknowledged
         return not found.pending and is_acked
+
+    async def lag(self) -> dict[int, StreamLag]:
+        """Return what is left to process of each partition that we may read, also of those that
+        another member of the group has; a partition without its consumer yet is left out.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        lags = await asyncio.gather(*map(self._lag, self._partitions))
+        pairs = zip(self._partitions, lags, strict=True)
+        return {number: lag for number, lag in pairs if lag is not None}
+
+    async def _lag(self, partition: int) -> StreamLag | None:
+        js = self._reading.js
+        stream = self._reading.pipeline.names.stream(partition)
+        info = await js.stream_info(stream)
+        try:
+            consumer = await find(js, stream, self.options.name)
+        except ApiError as error:
+            if error.err_code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
+                return None
+            raise
+        if info is None:
+            return None
+        state, done = info["state"], consumer.done
+        reader = self._readers.get(partition)
+        if isinstance(reader, OrderedReader):
+            done = done if (read := reader.last_read()) is None else read
+        lag = lag_of(done, state)
+        if consumer.filter != ">" or not isinstance(reader, OrderedReader):
+            # Others of these messages are not for us, or are acknowledged out of order.
+            lag = lag_of_messages(consumer.pending + consumer.unacknowledged, state)
+        if not lag.messages:
+            return lag
+        return replace(lag, age_s=await age_s_of(js, stream, done, state))
 
     # --- Which partitions are ours
 
@@ -369,6 +450,9 @@ class Reader:
             await asyncio.wait([task])
 
     async def _end(self) -> None:
+        self._is_closed = True
+        # Whoever waits for the next batch learns it as well.
+        self._ready.put_nowait(ConsumeError(CLOSED))
         if self._balancing is not None:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])

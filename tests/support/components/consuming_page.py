@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "consuming.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "consuming.md"
+README = ROOT / "README.md"
 BEGIN, END = "## Use cases\n", "## When things go wrong\n"
 PROGRAM = "main.py"
 # What a test decides by its environment, as it does with a sample's script.
 HERE = {
-    "(datetime.now(UTC) - timedelta(days=1)).isoformat()": '__import__("os").environ["SINCE"]',
+    'since="24h"': 'since=__import__("os").environ["SINCE"]',
     '"every=100,interval=30s"': '"every=100,interval=" + __import__("os").environ["INTERVAL"]',
 }
 
@@ -34,6 +36,14 @@ def sections() -> list[Section]:
     """Return the use cases of the page."""
     text = PAGE.read_text().split(BEGIN)[1].split(END)[0]
     return [_section(part) for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]]
+
+
+def other_programs(page: Path) -> list[str]:
+    """Return the Python of *page* outside of the use cases."""
+    text = page.read_text()
+    if BEGIN in text:
+        text = text.split(BEGIN)[0] + text.split(END)[1]
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def section(sample: str) -> Section:

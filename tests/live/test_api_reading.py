@@ -1,0 +1,181 @@
+"""Readers that programs open: what ends them, what they say of themselves, and without asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logpipeline
+from components.consuming import PARTITIONS, Streams, in_order, streams_on
+from logpipeline.embedded import EmbeddedServer
+from waiting import eventually
+
+MESSAGES = 6
+READ_S = 20
+
+
+@pytest.fixture
+async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+    """Three streams with messages."""
+    async with streams_on(nats_server, tmp_path / "pipeline") as made:
+        await made.write(MESSAGES)
+        yield made
+
+
+@pytest.fixture
+def where(streams: Streams) -> dict[str, Any]:
+    """The arguments that name the pipeline and its server."""
+    return {"pipeline": streams.file, "nats": streams.server.url}
+
+
+def texts(batches: list[logpipeline.Batch]) -> list[str]:
+    """The lines of *batches*."""
+    return [line.text.decode() for batch in batches for line in batch.lines]
+
+
+async def test_a_closed_reader_holds_nothing_though_its_iterator_is_kept(
+    streams: Streams, where: dict[str, Any]
+) -> None:
+    """The next one has the partitions at once; the kept one says that it is closed."""
+    async with asyncio.timeout(READ_S):
+        async with logpipeline.open_reader("billing", **where) as reader:
+            batches = aiter(reader)
+            first = await anext(batches)
+            first.processed()
+        async with logpipeline.open_reader("billing", **where, until_caught_up=True) as another:
+            rest = [batch async for batch in another]
+        with pytest.raises(logpipeline.ConsumeError, match="the reader is closed"):
+            await anext(batches)
+
+    assert sorted(texts([first, *rest])) == sorted(streams.written)
+
+
+async def test_a_kept_generator_keeps_the_partitions(where: dict[str, Any]) -> None:
+    """Which is why there is a context as well."""
+    async with asyncio.timeout(READ_S):
+        batches = logpipeline.consume("billing", **where)
+        await anext(batches)
+        with pytest.raises(logpipeline.ReaderBusy, match="is being read by"):
+            await anext(logpipeline.consume("billing", **where))
+        await batches.aclose()
+
+
+async def test_a_reader_ends_when_it_is_asked_to(streams: Streams, where: dict[str, Any]) -> None:
+    """After so many messages, then when none is left; the last batch counts as processed."""
+    async with asyncio.timeout(READ_S):
+        async with logpipeline.open_reader("billing", **where, count=4) as reader:
+            four = [batch async for batch in reader]
+            assert await reader.next() is None
+        batches = logpipeline.consume("billing", **where, until_caught_up=True)
+        rest = [batch async for batch in batches]
+
+    assert len(texts(four)) == 4
+    assert in_order(texts([*four, *rest]))
+    assert sorted(texts([*four, *rest])) == sorted(streams.written)
+
+
+async def test_a_reader_says_what_is_left(where: dict[str, Any]) -> None:
+    """Of each partition that it may read; what is in hand is not done yet."""
+    left = {0: MESSAGES, 2: MESSAGES}
+    async with asyncio.timeout(READ_S):
+        async with logpipeline.open_reader("billing", **where, partitions="0,2") as reader:
+            batch = await anext(reader)
+            # Until a partition's consumer is made, its lag is not known.
+            await eventually(lambda: has_lag(reader, left))
+            assert reader.assignment == (0, 2)
+            await reader.settle()
+            left[batch.partition] -= 1
+            assert await has_lag(reader, left)
+            lags = await reader.lag()
+
+    assert all(lag.bytes > 0 and lag.age_s > 0 for lag in lags.values())
+
+
+async def has_lag(reader: logpipeline.Reader, messages: dict[int, int]) -> bool:
+    """Whether so many messages are left of each partition."""
+    return {number: lag.messages for number, lag in (await reader.lag()).items()} == messages
+
+
+async def test_a_reader_counts_what_became_of_messages(where: dict[str, Any]) -> None:
+    """Tried again, stored as a dead letter, processed."""
+    options: Any = {"partitions": "1", "tries": 2, "on_error": "dead-letter"}
+    async with asyncio.timeout(READ_S):
+        async with logpipeline.open_reader("billing", **where, **options) as reader:
+            seen = []
+            for _ in range(2):
+                batch = await anext(reader)
+                seen.append(batch.id)
+                batch.retry("not now")
+            seen += [(await anext(reader)).id for _ in range(2)]
+            counts = reader.counts
+
+    assert seen[0] == seen[1]
+    assert len({*seen}) == 3
+    assert (counts.retried, counts.dead_letters, counts.processed) == (1, 1, 1)
+
+
+async def test_a_shared_lag_is_what_no_member_has_done(where: dict[str, Any]) -> None:
+    """Any member may do any message, so it is counted by what is acknowledged."""
+    async with asyncio.timeout(READ_S):
+        async with logpipeline.open_reader("mailer", **where, group=True) as reader:
+            assert len(reader.assignment) == PARTITIONS
+            await anext(reader)
+            await eventually(lambda: has_lag(reader, dict.fromkeys(range(PARTITIONS), MESSAGES)))
+
+
+async def test_a_script_reads_without_asyncio(streams: Streams, where: dict[str, Any]) -> None:
+    """Here in a thread without a loop, and the reader in its own."""
+
+    def read() -> list[str]:
+        with logpipeline.open_blocking_reader("script", **where, until_caught_up=True) as reader:
+            found = texts(list(reader))
+            assert reader.caught_up()
+            assert reader.assignment == tuple(range(PARTITIONS))
+            assert reader.counts.processed == len(found)
+            assert {each.messages for each in reader.lag().values()} == {0}
+        return found
+
+    async with asyncio.timeout(READ_S):
+        found = await asyncio.to_thread(read)
+
+    assert in_order(found)
+    assert sorted(found) == sorted(streams.written)
+
+
+async def test_a_notebook_reads_though_a_loop_runs(streams: Streams, where: dict[str, Any]) -> None:
+    """Its cells are run in a loop, and the names of one are kept for the next; one that fails
+    gives the partitions back as well.
+    """
+    kept: list[Iterator[logpipeline.Batch]] = []
+    done: list[logpipeline.Batch] = []
+
+    def cell() -> None:
+        with logpipeline.open_blocking_reader("notebook", **where) as reader:
+            kept.append(iter(reader))
+            done.append(next(reader))
+            done[0].processed()
+            raise ValueError("a mistake in the cell")
+
+    with pytest.raises(ValueError, match="a mistake in the cell"):
+        cell()
+    with logpipeline.open_blocking_reader("notebook", **where, until_caught_up=True) as reader:
+        rest = list(reader)
+
+    assert sorted(texts([*done, *rest])) == sorted(streams.written)
+    with pytest.raises(logpipeline.ConsumeError, match="the reader is closed"):
+        next(kept[0])
+
+
+async def test_a_reader_that_cannot_begin_says_why_where_it_is_opened(
+    where: dict[str, Any],
+) -> None:
+    """In the thread of the program, and no thread is left."""
+    with (
+        pytest.raises(logpipeline.BadOption, match="there is no partition 7"),
+        logpipeline.open_blocking_reader("script", **where, partitions="7"),
+    ):
+        pass
