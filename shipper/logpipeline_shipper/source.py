@@ -41,8 +41,9 @@ class Source:
     # A node may have 10,000 sources, nearly all idle.
     __slots__ = (
         "_again", "_builder", "_counted", "_delivery", "_is_in_thread", "_listing",
-        "_resend_at_s", "_row", "_saved", "_shared", "_task", "account", "active_s",
-        "behind_since_s", "chain", "earlier", "id", "is_wanted", "key", "subject",
+        "_resend_at_s", "_row", "_saved", "_shared", "_task", "account", "acked_bytes",
+        "acked_lines", "active_s", "behind_since_s", "chain", "earlier", "id", "is_wanted",
+        "key", "subject",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +63,9 @@ class Source:
         self.is_wanted = True
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
+        # Since the process began, so that a person sees rates.
+        self.acked_lines = 0
+        self.acked_bytes = 0
         self.account = record.account
         self.earlier = EarlierSends(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
@@ -325,6 +329,8 @@ class Source:
         totals = self._shared.totals
         totals.progress += 1
         totals.lines += prepared.chunk.lines
+        self.acked_lines += prepared.chunk.lines
+        self.acked_bytes += prepared.chunk.end - prepared.chunk.start
         self._shared.changed()
         reach("shipper.after-ack")
 

@@ -13,7 +13,7 @@ from logpipeline_shipper.source_manager import SourceManager
 # A backlog that does not shrink for so long, with a connection and no known reason, means that the
 # shipper hangs.
 STALL_S = 60.0
-# Sources in one answer, those with the largest backlog first: 300 bytes each.
+# Sources in one answer, those with the largest backlog first: 350 bytes each.
 SOURCES_SHOWN_MAX = 1000
 UNREADABLE_SHOWN_MAX = 100
 
@@ -74,13 +74,18 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
     """Return the answer to `status`, as JSON."""
     sources = sorted(manager.sources.values(), key=lambda source: -source.chain.backlog_bytes())
     rows: list[dict[str, Any]] = []
+    now_s = shared.clock()
     for source in sources[:SOURCES_SHOWN_MAX]:
         position = source.chain.position()
+        since_s = now_s if source.behind_since_s is None else source.behind_since_s
         rows.append(
             {
                 "host": source.key.host,
                 "source": source.key.source,
                 "backlog_bytes": source.chain.backlog_bytes(),
+                "waiting_s": round(now_s - since_s, 3),
+                "lines": source.acked_lines,
+                "acked_bytes": source.acked_bytes,
                 "missing_bytes": source.chain.missing_bytes,
                 "unseen_generations": source.chain.unseen_generations,
                 "position": list(position) if position else None,
@@ -98,6 +103,8 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
         "refused_hosts": sorted(manager.refused_hosts)[:100],
         "sources_total": len(sources),
         "backlog_bytes": manager.backlog_bytes(),
+        "lines": shared.totals.lines,
+        "acked_bytes": shared.sender.acked_bytes,
         "missing_bytes": manager.counts["missing_bytes"],
         "unseen_generations": manager.counts["unseen_generations"],
         "unreadable_total": len(unreadable),

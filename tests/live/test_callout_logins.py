@@ -25,7 +25,8 @@ from logpipeline.partition import partition_of
 from logpipeline.plan.apply import plan_pipeline
 from logpipeline.plan.render import to_json
 from logpipeline.subjects import ControlSubjects, Subjects
-from logpipeline_cli.commands.tail import Filter, tail
+from logpipeline_cli.commands.tail import tail
+from logpipeline_cli.following import Filter
 from logpipeline_cli.target import Target, ask
 from logpipeline_operator.callout.claims import Issuer
 from logpipeline_operator.callout.refusals import Cause

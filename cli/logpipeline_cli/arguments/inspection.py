@@ -141,6 +141,17 @@ COMMANDS = (
         run="commands.status:run",
     ),
     Command(
+        name="top",
+        help="watch sources, partitions and readers, what is worst first",
+        description="Watch a pipeline on the terminal: rates, lag, and missing bytes of sources,\n"
+        "partitions, collectors, shippers, readers and tables, what is worst first. Keys sort,\n"
+        "filter, pause, open one source, and follow lines. For a pipe use `status -w`.",
+        example="logpipeline top",
+        add=_pipeline_and_nats,
+        run="commands.top:run",
+        extra="top",
+    ),
+    Command(
         name="losses",
         help="list lost lines with their causes, and acknowledge them",
         description="List which bytes are lost: of which file, since when, and why. A loss leaves\n"

@@ -99,6 +99,17 @@ COMMANDS = (
         run="cluster.commands:status",
     ),
     Command(
+        name="top",
+        help="watch sources, partitions and readers, what is worst first",
+        description="Watch a pipeline on the terminal: rates, lag, and missing bytes of sources,\n"
+        "partitions, collectors, shippers, readers and tables, what is worst first. Keys sort,\n"
+        "filter, pause, open one source, and follow lines. For a pipe use `status -w`.",
+        example="kubectl logpipeline top -n logging --pipeline prod",
+        add=_nats,
+        run="cluster.commands:top",
+        extra="top",
+    ),
+    Command(
         name="losses",
         help="list lost lines with their causes, and acknowledge them",
         description="List which bytes are lost: of which file, since when, and why. A loss leaves\n"

@@ -1,5 +1,5 @@
-"""The commands of ``kubectl logpipeline`` that ask the API server and NATS: ``status``, ``losses``,
-``tail`` and ``plan``.
+"""The commands of ``kubectl logpipeline`` that ask the API server and NATS: ``status``, ``top``,
+``losses``, ``tail`` and ``plan``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,17 @@ def tail(args: argparse.Namespace) -> int:
         found = find(cluster, args.pipeline)
         with reached(found, args.nats, only_looks=True) as target:
             return local_tail.show(target, args)
+
+
+def top(args: argparse.Namespace) -> int:
+    """Show the pipeline on the terminal until it is left."""
+    # Its optional packages are no part of the other commands.
+    from logpipeline_cli.commands import top as local_top
+
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline)
+        with reached(found, args.nats, only_looks=True) as target:
+            return local_top.show(target)
 
 
 def plan(args: argparse.Namespace) -> int:

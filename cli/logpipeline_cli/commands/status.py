@@ -1,4 +1,4 @@
-"""``logpipeline status``: partitions with owner and lag, shippers, tables, and problems."""
+"""``logpipeline status``: partitions with owner and lag, shippers, readers, tables, problems."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from logpipeline_cli.dead_letters.entries import room_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
 from logpipeline_cli.problems import acknowledged, conflicts, lost, of_shipper, problems, untold
+from logpipeline_cli.readers import readers_of
 from logpipeline_cli.tables.status import as_json, standing, why_no_table
 from logpipeline_cli.target import Target, ask, connected, find_target
 from logpipeline_cli.time_arguments import time_text
@@ -30,6 +31,7 @@ _SHIPPER_COLUMNS = (
     "REFUSED",
     "STATE",
 )
+_READER_COLUMNS = ("READER", "PARTITIONS", "PENDING", "UNACKNOWLEDGED", "REDELIVERED")
 # Returns further fields of the status, by their names in JSON: what the operator found.
 More = Callable[[], dict[str, Any]]
 _CLEAR = "\x1b[H\x1b[2J"
@@ -89,6 +91,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
     )
     dead = await room_of(js, pipeline.names.dead_letter_stream)
     tables = await tables_of(js, pipeline, partitions)
+    readers = await readers_of(js, [each.stream for each in partitions if each.is_there])
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
     return {
         "name": pipeline.name,
@@ -99,6 +102,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "partitions": [asdict(state) for state in partitions],
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
+        "readers": readers,
         "missing": _missing(answers),
         "lost": lost(answers["collector"], seen),
         "untoldLostBytes": untold(answers["collector"]),
@@ -146,6 +150,8 @@ def render(status: dict[str, Any]) -> str:
     if status["shippers"]:
         rows = [_shipper_row(answer) for answer in status["shippers"]]
         lines += ["", table(_SHIPPER_COLUMNS, rows)]
+    if status["readers"]:
+        lines += _some(_READER_COLUMNS, [_reader_row(reader) for reader in status["readers"]])
     if status["conflicts"]:
         shared = [(row["host"], row["source"], row["shippers"]) for row in status["conflicts"]]
         lines += _some(("HOST", "SOURCE", "SHIPPED BY"), shared)
@@ -225,6 +231,14 @@ def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
         answer.get("quarantined", 0),
         next(of_shipper(answer), "fine"),
     )
+
+
+def _reader_row(reader: dict[str, Any]) -> tuple[object, ...]:
+    sums = (
+        sum(each[field] for each in reader["streams"])
+        for field in ("pendingMessages", "unacknowledged", "redelivered")
+    )
+    return reader["name"], len(reader["streams"]), *sums
 
 
 def _without_secret(url: str) -> str:

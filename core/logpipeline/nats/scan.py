@@ -142,7 +142,14 @@ class DirectReader:
         """Stop listening."""
         await self._gets.close()
 
-    async def take(self, sequence: int, *, since_ns: int | None = None) -> list[StoredMessage]:
+    async def take(
+        self,
+        sequence: int,
+        *,
+        since_ns: int | None = None,
+        messages_max: int = MESSAGES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> list[StoredMessage]:
         """Return the next messages from *sequence* on, or from the server's time *since_ns* on;
         nothing where there are none yet.
 
@@ -153,7 +160,7 @@ class DirectReader:
         begin: dict[str, object] = {"seq": sequence}
         if since_ns is not None:
             begin = {"start_time": rfc3339_of(since_ns)}
-        limits = {"batch": MESSAGES_MAX, "max_bytes": BYTES_MAX}
+        limits = {"batch": messages_max, "max_bytes": bytes_max}
         found = await self._gets.ask({"next_by_subj": self._subject, **begin, **limits})
         return [stored_of(message) for message in found]
 

@@ -1,0 +1,1 @@
+"""Watching a pipeline: successive statuses as rows with rates, for `top` and `console`."""

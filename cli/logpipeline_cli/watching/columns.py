@@ -1,0 +1,226 @@
+"""The tables of a view for people: which columns each has, how cells read, and by what rows are
+sorted and found. Pure text; a terminal or a page draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logpipeline_cli.output import bytes_text, escaped_name, seconds_text
+from logpipeline_cli.watching.rows import View
+from logpipeline_cli.watching.series import sparkline
+
+SPARK_WIDTH = 12
+# A terminal shows no more at once; a filter finds the others.
+ROWS_MAX = 200
+PARTITIONS_LISTED_MAX = 8
+
+Row = Any
+# The order in which rows come: what is worst first.
+WORST = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its *title*, the text of a cell, and the *value* by which rows are sorted."""
+
+    title: str
+    text: Callable[[Row], str]
+    value: Callable[[Row], Any]
+    is_number: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a view. *name* is its title; *key* names a row for good."""
+
+    name: str
+    rows: Callable[[View], Sequence[Row]]
+    key: Callable[[Row], tuple[object, ...]]
+    columns: tuple[Column, ...]
+
+    def chosen(self, view: View, *, text: str = "", by: str = WORST) -> list[Row]:
+        """Return the rows of which a cell holds *text*, whatever its case, sorted *by* the column
+        of that title: numbers from the largest on, names from A on.
+        """
+        rows = [row for row in self.rows(view) if self._holds(row, text.casefold())]
+        column = next((each for each in self.columns if each.title == by), None)
+        if column is not None:
+            rows.sort(key=column.value, reverse=column.is_number)
+        return rows
+
+    def cells(self, row: Row) -> list[str]:
+        """Return the texts of *row*, safe on a terminal."""
+        return [escaped_name(column.text(row)) for column in self.columns]
+
+    def _holds(self, row: Row, text: str) -> bool:
+        names = (column.text(row) for column in self.columns if not column.is_number)
+        return not text or any(text in name.casefold() for name in names)
+
+
+def _name(title: str, text: Callable[[Row], str]) -> Column:
+    return Column(title, text, text, is_number=False)
+
+
+def _count(title: str, value: Callable[[Row], float]) -> Column:
+    return Column(title, lambda row: count_text(value(row)), value)
+
+
+def _bytes(title: str, value: Callable[[Row], float]) -> Column:
+    return Column(title, lambda row: _or_blank(value(row), bytes_text), value)
+
+
+def _seconds(title: str, value: Callable[[Row], float]) -> Column:
+    return Column(title, lambda row: _or_blank(value(row), seconds_text), value)
+
+
+def _spark(history: Callable[[Row], Sequence[float]]) -> Column:
+    return Column(
+        "LAST MINUTE",
+        lambda row: sparkline(history(row), SPARK_WIDTH),
+        lambda row: sum(history(row)),
+    )
+
+
+def _or_blank(value: float, text: Callable[[float], str]) -> str:
+    """Return a zero as a blank: what is not well stands out."""
+    return text(value) if value else ""
+
+
+def count_text(value: float) -> str:
+    """Return a number as people read it: ``950``, ``12.3 k``, ``4.5 M``; a blank for 0."""
+    if not value:
+        return ""
+    if value < 10 and value != int(value):
+        return f"{value:.1f}"
+    for unit in ("", " k", " M"):
+        if value < 1000:
+            return f"{value:.1f}{unit}" if unit else f"{value:.0f}"
+        value /= 1000
+    return f"{value:.1f} G"
+
+
+def state_text(problem: str, silent_s: float) -> str:
+    """Return the state of a component: its problem, or that it does not answer."""
+    return f"no answer for {seconds_text(silent_s)}" if silent_s else problem or "fine"
+
+
+def _partitions_text(numbers: Iterable[int]) -> str:
+    listed = sorted(numbers)
+    shown = " ".join(map(str, listed[:PARTITIONS_LISTED_MAX]))
+    return shown + (f" … ({len(listed)})" if len(listed) > PARTITIONS_LISTED_MAX else "")
+
+
+SOURCES = Table(
+    "Sources",
+    lambda view: view.sources,
+    lambda row: (row.shipper, row.host, row.source),
+    (
+        _name("HOST", lambda row: row.host),
+        _name("SOURCE", lambda row: row.source),
+        _count("LINES/S", lambda row: row.rate.lines_s),
+        _bytes("BYTES/S", lambda row: row.rate.bytes_s),
+        _spark(lambda row: row.rate.history),
+        _seconds("WAITING", lambda row: row.waiting_s),
+        _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
+        _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
+        _bytes("MISSING", lambda row: row.missing_bytes),
+        _bytes("LOST", lambda row: row.lost_bytes),
+        _name("SHIPPER", lambda row: row.shipper or "none"),
+        Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
+    ),
+)
+
+PARTITIONS = Table(
+    "Partitions",
+    lambda view: view.partitions,
+    lambda row: (row.partition,),
+    (
+        Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
+        _name("OWNER", lambda row: row.owner or "none"),
+        _name("STATE", lambda row: row.state or "fine"),
+        _count("MESSAGES/S", lambda row: row.stored_s),
+        _count("LINES/S", lambda row: row.rate.lines_s),
+        _bytes("BYTES/S", lambda row: row.rate.bytes_s),
+        _spark(lambda row: row.rate.history),
+        _seconds("LAG", lambda row: row.lag_s),
+        _bytes("UNCOLLECTED", lambda row: row.lag_bytes),
+        _bytes("STORED", lambda row: row.bytes),
+        _bytes("MISSING", lambda row: row.missing_bytes),
+        _bytes("LOST", lambda row: row.lost_bytes),
+    ),
+)
+
+COLLECTORS = Table(
+    "Collectors",
+    lambda view: view.collectors,
+    lambda row: (row.group, row.member),
+    (
+        _name("COLLECTOR", lambda row: row.member),
+        _name("GROUP", lambda row: row.group),
+        _name("STATE", lambda row: state_text(row.problem, row.silent_s)),
+        _count("LINES/S", lambda row: row.rate.lines_s),
+        _bytes("BYTES/S", lambda row: row.rate.bytes_s),
+        _spark(lambda row: row.rate.history),
+        _seconds("LAG", lambda row: row.lag_s),
+        _bytes("PENDING", lambda row: row.pending_bytes),
+        _bytes("UNCOMMITTED", lambda row: row.uncommitted_bytes),
+        _bytes("MISSING", lambda row: row.missing_bytes),
+        _name("PARTITIONS", lambda row: _partitions_text(row.partitions)),
+    ),
+)
+
+SHIPPERS = Table(
+    "Shippers",
+    lambda view: view.shippers,
+    lambda row: (row.name,),
+    (
+        _name("SHIPPER", lambda row: row.name),
+        _name("STATE", lambda row: state_text(row.problem, row.silent_s)),
+        _count("HOSTS", lambda row: row.hosts),
+        _count("SOURCES", lambda row: row.sources),
+        _count("LINES/S", lambda row: row.rate.lines_s),
+        _bytes("BYTES/S", lambda row: row.rate.bytes_s),
+        _spark(lambda row: row.rate.history),
+        _seconds("WAITING", lambda row: row.waiting_s),
+        _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
+        _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
+        _bytes("MISSING", lambda row: row.missing_bytes),
+    ),
+)
+
+READERS = Table(
+    "Readers",
+    lambda view: view.readers,
+    lambda row: (row.name,),
+    (
+        _name("READER", lambda row: row.name),
+        _count("PARTITIONS", lambda row: row.partitions),
+        _count("MESSAGES/S", lambda row: row.messages_s),
+        _spark(lambda row: row.history),
+        _count("PENDING", lambda row: row.pending_messages),
+        _count("UNACKNOWLEDGED", lambda row: row.unacknowledged),
+        _count("REDELIVERED", lambda row: row.redelivered),
+    ),
+)
+
+TABLES = Table(
+    "Table",
+    lambda view: view.tables,
+    lambda row: (row.name,),
+    (
+        _name("TABLE", lambda row: row.name),
+        _name("STATE", lambda row: row.problem or "fine"),
+        _count("LINES/S", lambda row: row.lines_s),
+        _spark(lambda row: row.history),
+        _count("LINES", lambda row: row.rows),
+        _seconds("LAG", lambda row: row.lag_s),
+        _bytes("NOT IN IT YET", lambda row: row.lag_bytes),
+        _count("MISSED MESSAGES", lambda row: row.missed_messages),
+        _name("PLACE", lambda row: row.path),
+    ),
+)
+
+ALL = (SOURCES, PARTITIONS, COLLECTORS, SHIPPERS, READERS, TABLES)
