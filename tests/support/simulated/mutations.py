@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from logpipeline import deduplication
+from logpipeline import deduplication, extents
 from logpipeline.extents import GenerationState, Repeat
 from logpipeline.group import ownership
 from logpipeline.group.ownership import HeldRecord
@@ -300,6 +300,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "predecessors_consumers_stay": _value(stream_reader, "delete_before", _none_deleted),
     # which bytes are new
     "repeats_are_not_looked_for": _named(sources, "decide", repeat=Repeat.NEVER),
+    "checksums_behind_a_hole_are_forgotten": _value(extents, "MARKS_APART_MAX", extents.MARKS_MAX),
     "all_is_read_again": _named(sources, "decide", repeat=Repeat.READ),
     "nothing_is_learned_of_a_batch": _returns(sources.Sources, "learn", None),
     "changes_are_not_committed": _returns(sources.Sources, "take_changes", {}),

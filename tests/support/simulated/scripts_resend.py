@@ -82,8 +82,7 @@ async def power_is_cut_behind_many_batches(s: Stage) -> None:
     await s.collected()
 
 
-# More batches follow the hole than collectors keep checksums of.
-@play(batch_bytes=BATCH_BYTES, shows="are there twice")
+@play("checksums_behind_a_hole_are_forgotten", batch_bytes=BATCH_BYTES)
 async def killed_behind_an_open_hole(s: Stage) -> None:
     """A message is removed before it is read, many batches follow it, and the shipper, which sent
     all of them without saving that, comes back when the server knows the ids no more.
