@@ -26,8 +26,8 @@ def campaign(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.smoke
 @pytest.mark.timeout(600)
-def test_scripts_find_what_they_are_known_to_find() -> None:
-    """Nothing, but for what is to be mended: a script says so."""
+def test_scripts_find_nothing() -> None:
+    """All lines are there once, books balance, and nothing happens that a script does not say."""
     done = campaign("--scripts")
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -86,7 +86,7 @@ def main() -> int:
         return show_known(is_short=options.known == "short", workers=options.workers)
     if options.scripts is not None:
         names = [name for name in options.scripts.split(",") if name] or list(SCRIPTS)
-        return play_all(names, workers=options.workers)
+        return play_all(names, seed=options.first, workers=options.workers)
     if options.defects is None:
         return _live(options)
     names = [name for name in options.defects.split(",") if name] or list(DEFECTS)

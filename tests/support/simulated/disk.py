@@ -67,15 +67,16 @@ class Disk:
         os.dup = self._doubled
         os.link = self._linked
 
-    def lose_power(self, folder: Path, random: Random) -> None:
-        """Lose of each file below *folder* some of what was not synced."""
+    def lose_power(self, folder: Path, random: Random | None) -> None:
+        """Lose of each file below *folder* some of what was not synced; without *random*, all."""
         for path in sorted(folder.rglob("*")):
             if not path.is_file() or path.is_symlink() or ".sqlite" in path.name:
                 continue
             found = _stat(path)
             durable = min(self._durable.get(found.st_ino, 0), found.st_size)
             if durable < found.st_size:
-                os.truncate(path, random.randint(durable, found.st_size))
+                kept = durable if random is None else random.randint(durable, found.st_size)
+                os.truncate(path, kept)
 
     def open_count(self, pid: str) -> int:
         """Return how many descriptors the process *pid* has."""

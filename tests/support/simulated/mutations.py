@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from logpipeline import deduplication
+from logpipeline import deduplication, extents
 from logpipeline.extents import GenerationState, Repeat
 from logpipeline.group import ownership
 from logpipeline.group.ownership import HeldRecord
@@ -24,6 +24,7 @@ from logpipeline_collector import (
     stream_position,
     stream_reader,
     takeover,
+    worker,
 )
 from logpipeline_collector.epochs import HeldEpoch
 from logpipeline_collector.files import commit
@@ -288,7 +289,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "successor_learns_nothing_from_headers": _value(takeover, "catch_up", _nothing_caught_up),
     "snapshot_is_not_taken_over": _value(takeover, "import_snapshot", lambda owned, found: None),
     "snapshot_is_empty": _returns(partition_writer.PartitionWriter, "export_sources", b""),
-    "snapshot_is_never_written": _value(takeover, "write_snapshot", _nothing_written),
+    "snapshot_is_never_written": _value(worker, "write_snapshot", _nothing_written),
     "learned_batches_are_forgotten": _returns(Intake, "learn", None),
     # reading a stream
     "gaps_in_deliveries_are_not_seen": _returns(stream_reader.Order, "accept", None),
@@ -299,6 +300,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "predecessors_consumers_stay": _value(stream_reader, "delete_before", _none_deleted),
     # which bytes are new
     "repeats_are_not_looked_for": _named(sources, "decide", repeat=Repeat.NEVER),
+    "checksums_behind_a_hole_are_forgotten": _value(extents, "MARKS_APART_MAX", extents.MARKS_MAX),
     "all_is_read_again": _named(sources, "decide", repeat=Repeat.READ),
     "nothing_is_learned_of_a_batch": _returns(sources.Sources, "learn", None),
     "changes_are_not_committed": _returns(sources.Sources, "take_changes", {}),

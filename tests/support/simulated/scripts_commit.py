@@ -60,6 +60,24 @@ async def killed_with_lines_uncommitted(s: Stage) -> None:
         await s.collected()
 
 
+@play("files_are_not_cut_to_what_is_committed", "scratch_files_stay", logs=2)
+async def succeeded_with_lines_uncommitted(s: Stage) -> None:
+    """The same, and another one has taken over when it comes back."""
+    await s.begun()
+    await s.ship()
+    await s.collected()
+    s.explained.successions = True
+    dead = s.trap(OWNER, "collector.after-write", lambda: s.kill(OWNER))
+    s.write(4)
+    s.write(4, log=s.world.writers[1])
+    await s.sprung(dead)
+    s.give(OTHER)
+    await s.owned_by(OTHER, DEAD_S)
+    s.start(OWNER)
+    await s.ship()
+    await s.collected()
+
+
 @play("scratch_files_stay", logs=3)
 async def killed_with_new_files(s: Stage) -> None:
     """An owner dies when it has begun files that have no name yet, or have just got one."""
@@ -143,21 +161,18 @@ async def killed_while_it_reads_again(s: Stage) -> None:
     await s.begun()
     await s.ship()
     await s.collected()
-    # Twelve batches in one commit: the next mark that the stream still has is before all of them.
+    # Many batches in one commit: the last mark that the stream will still have is before them.
     s.write(110)
     await s.acknowledged()
     await s.collected()
-    s.freeze(OWNER, 2.0)
+    s.stream.stuck_after = 4
     s.lose_tail(2)
-    s.world.network.slow_s = 8.0
+    # What is shipped when the shipper hears of it is sent once more.
+    s.explained.successions = s.explained.resends = True
     dead = s.trap(OWNER, "collector.after-swap", lambda: s.kill(OWNER))
-    await s.sleep(25.0)
-    s.world.network.slow_s = 0.0
-    s.explained.successions = True
-    if dead.sprung.is_set():
-        s.start(OWNER)
-    else:
-        s.world.traps.remove(dead)
+    await s.sprung(dead)
+    s.stream.stuck_after = 0
+    s.start(OWNER)
     await s.ship()
     await s.collected()
 

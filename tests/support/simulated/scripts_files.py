@@ -87,6 +87,28 @@ async def copied_and_emptied_with_lines_unread(s: Stage) -> None:
         await s.sleep(1.0)
 
 
+@play("next_lines_do_not_wait_for_a_copy", "copies_are_new_files")
+async def emptied_while_it_is_read(s: Stage) -> None:
+    """A log is copied and emptied while its shipper reads: it finds other bytes before it has seen
+    the copy, which has lines that come first.
+    """
+    await s.begun()
+    await s.ship(4)
+    await s.collected()
+
+    def rotate() -> None:
+        s.write(3)
+        _copied(s, "app0.log.1")
+        _emptied(s)
+        s.write(1)
+
+    rotated = s.trap(HOST, "shipper.after-ack", rotate)
+    s.write(2)
+    await s.sprung(rotated)
+    await s.ship(2)
+    await s.collected()
+
+
 @play("replaced_files_are_the_same", "copies_are_new_files")
 async def emptied_and_longer_than_before(s: Stage) -> None:
     """A log is copied and emptied between two looks, and is longer than before by the next."""
@@ -109,10 +131,11 @@ async def out_of_sight_for_a_moment(s: Stage) -> None:
     await s.begun()
     await s.ship(4)
     await s.collected()
-    await s.sleep(20.0)
-    for pause_s in (1.0, 2.1):
+    for _ in range(3):
+        # Until it is closed.
+        await s.sleep(20.0)
         hidden = s.log.path.rename(s.path("hidden"))
-        await s.sleep(pause_s)
+        await s.sleep(2.1)
         hidden.rename(s.log.path)
         await s.sleep(5.0)
         await s.ship(2)

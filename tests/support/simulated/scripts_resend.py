@@ -33,8 +33,14 @@ async def message_is_lost_on_its_way(s: Stage) -> None:
 
 @play("births_are_not_noted", "intents_are_not_noted")
 async def killed_after_the_first_batch(s: Stage) -> None:
-    """A shipper dies when the first batch of a file is stored, and before it has saved that."""
+    """A log is rotated, and a shipper dies when the first batch of the new file is stored, and
+    before it has saved that there is one.
+    """
     await s.begun()
+    await s.ship()
+    await s.collected()
+    await s.sleep(3.0)
+    s.log.path.rename(s.path("app0.log.1"))
     dead = s.trap(HOST, "shipper.after-send", lambda: s.kill(HOST))
     s.write(4)
     await s.sprung(dead)
@@ -68,7 +74,7 @@ async def killed_behind_many_batches(s: Stage) -> None:
 async def power_is_cut_behind_many_batches(s: Stage) -> None:
     """The same, and the power of the shipper's machine is cut: its notes are not complete."""
     await _many_batches_unsaved(s)
-    s.world.power_off(HOST)
+    s.world.power_off(HOST, is_all_lost=True)
     s.write(3)
     await s.sleep(WINDOW_S)
     s.start(HOST)
@@ -76,8 +82,7 @@ async def power_is_cut_behind_many_batches(s: Stage) -> None:
     await s.collected()
 
 
-# More batches follow the hole than collectors keep checksums of.
-@play(batch_bytes=BATCH_BYTES)
+@play("checksums_behind_a_hole_are_forgotten", batch_bytes=BATCH_BYTES)
 async def killed_behind_an_open_hole(s: Stage) -> None:
     """A message is removed before it is read, many batches follow it, and the shipper, which sent
     all of them without saving that, comes back when the server knows the ids no more.

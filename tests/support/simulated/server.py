@@ -389,6 +389,7 @@ class Server:
             pull.batch -= 1
             consumer.delivered += 1
             consumer.next = sequence + 1
+            consumer.is_stuck = consumer.delivered == consumer.stuck_after
             self._deliver(stream, consumer, pull, sequence, message)
             if not pull.batch:
                 consumer.pulls.remove(pull)

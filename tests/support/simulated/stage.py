@@ -29,14 +29,11 @@ LINE_BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A *play*, the defects that it *aims* at, and the shape of its world. *shows* is part of what
-    it finds in the product as it is, until that is mended; empty for nothing.
-    """
+    """A *play*, the defects that it *aims* at, and the shape of its world."""
 
     play: Callable[[Stage], Awaitable[None]]
     aims: tuple[str, ...]
     shape: Shape
-    shows: str = ""
 
     @property
     def name(self) -> str:
@@ -270,13 +267,13 @@ class Scripts(list[Script]):
     """The scripts of one module, in the order in which they stand there."""
 
     def add(
-        self, *aims: str, logs: int = 1, batch_bytes: int = 0, shows: str = ""
+        self, *aims: str, logs: int = 1, batch_bytes: int = 0
     ) -> Callable[[Callable[[Stage], Awaitable[None]]], Callable[[Stage], Awaitable[None]]]:
         """Return a decorator that adds a play, which *aims* at planted defects."""
 
         def added(play: Callable[[Stage], Awaitable[None]]) -> Callable[[Stage], Awaitable[None]]:
             shape = replace(SMALL, logs=logs, batch_bytes=batch_bytes)
-            self.append(Script(play, aims, shape, shows))
+            self.append(Script(play, aims, shape))
             return play
 
         return added

@@ -111,6 +111,8 @@ class Consumer:
     pulls: list[Pull] = field(default_factory=list)
     # Gives nothing though there is something, as consumers were seen to be after changes of leader.
     is_stuck: bool = False
+    # After so many deliveries it is; 0 for never.
+    stuck_after: int = 0
 
     def wants(self, message: Message) -> bool:
         """Return whether *message* is one of those that it filters for."""
@@ -132,6 +134,8 @@ class Stream:
         self.bytes = 0
         # Refuses all messages, as one that is full.
         self.is_full = False
+        # Each consumer that is made from now on gives so many messages, and is stuck then.
+        self.stuck_after = 0
         # Direct gets are answered by a replica that does not have what came after this.
         self.replica_ns: int | None = None
         self._now = now
@@ -281,7 +285,8 @@ class Stream:
                 begin = self.last + 1
             case _:
                 begin = 1
-        made = self.consumers[name] = Consumer(name, config, begin)
+        made = Consumer(name, config, begin, stuck_after=self.stuck_after)
+        self.consumers[name] = made
         return made
 
     def pending(self, consumer: Consumer) -> int:

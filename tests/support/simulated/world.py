@@ -223,11 +223,13 @@ class World:
         self.disk.close_all(pid)
         self.processes[name].restarts += 1
 
-    def power_off(self, name: str) -> None:
-        """Take the power from the machine of *name*: its disk loses what was not synced."""
+    def power_off(self, name: str, *, is_all_lost: bool = False) -> None:
+        """Take the power from the machine of *name*: its disk loses what was not synced, or some of
+        that.
+        """
         if not self.loop.is_dead(name):
             self.kill(name)
-        self.disk.lose_power(self.processes[name].data, self.random)
+        self.disk.lose_power(self.processes[name].data, None if is_all_lost else self.random)
         self.boots[name] = self.boots.get(name, 0) + 1
 
     def wipe(self, name: str) -> None:
