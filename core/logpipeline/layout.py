@@ -9,6 +9,7 @@ from pathlib import Path
 
 from logpipeline import json_text
 from logpipeline.credentials import nats_options
+from logpipeline.declared_types import checked
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 
@@ -132,7 +133,7 @@ class RunRecord:
         try:
             data = json_text.parse(layout.run_file.read_text())
             components = [Component(**entry) for entry in data.pop("components")]
-            record = RunRecord(**data, components=components)
+            record = checked(RunRecord(**data, components=components))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
