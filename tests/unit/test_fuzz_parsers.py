@@ -27,7 +27,7 @@ def check(parser: Parser, raw: bytes) -> None:
     except parser.errors:
         return
     except Exception as error:
-        name = f"tests/fuzz/{parser.name}/{hashlib.sha256(raw).hexdigest()[:12]}"
+        name = f"tests/fuzz/{parser.name}/{hashlib.sha256(raw).hexdigest()[:12]}.bin"
         raise AssertionError(f"{error!r} from {raw!r}: keep it as {name}") from error
     if parser.is_typed and (is_dataclass(value) or hasattr(value, "_fields")):
         checked(value)
@@ -60,7 +60,7 @@ def test_any_bytes_are_taken_or_refused(parser: Parser, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize(
-    "path", sorted(CORPUS.glob("*/*")), ids=lambda path: str(path.relative_to(CORPUS))
+    "path", sorted(CORPUS.glob("*/*.bin")), ids=lambda path: str(path.relative_to(CORPUS))
 )
 def test_what_once_broke_a_parser_is_refused(path: Path) -> None:
     """Each file of the corpus."""
