@@ -474,4 +474,12 @@ class Committer:
     def _start(self, owned: OwnedPartition, work: asyncio._CoroutineLike[None]) -> None:
         task = asyncio.get_running_loop().create_task(work)  # kept until done, in *_running*
         self._running[owned] = task
-        task.add_done_callback(lambda done: self._running.pop(owned, None))
+        task.add_done_callback(lambda done: self._ended(owned, done))
+
+    def _ended(self, owned: OwnedPartition, done: asyncio.Task[None]) -> None:
+        self._running.pop(owned, None)
+        # An error that the work itself does not expect: without this the partition would be read
+        # on, and its owner would never hear of it.
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, Exception) and owned.failure is None:
+            owned.failure = error

@@ -40,6 +40,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from logpipeline import json_text
+from logpipeline.declared_types import checked
 from logpipeline.deduplication import Range, SourceState
 from logpipeline.records import Reached, StreamPosition
 from logpipeline.wire import Batch
@@ -107,7 +108,7 @@ class LocalCommit(NamedTuple):
                 int(epoch_before),
                 Reached(StreamPosition(*position_before), rollbacks_before),
             )
-        return LocalCommit(number, epoch, StreamPosition(*position), rollbacks, before)
+        return checked(LocalCommit(number, epoch, StreamPosition(*position), rollbacks, before))
 
 
 def _list(position: StreamPosition) -> tuple[str, int, int]:

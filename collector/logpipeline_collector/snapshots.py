@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from logpipeline import json_text
+from logpipeline.declared_types import checked
 from logpipeline.nats.connection import NoResponders
 from logpipeline.nats.jetstream import JetStream, StoredMessage, header_fields
 from logpipeline.records import SUCCESSION_HEADER, BadRecord, EpochRecord, StreamPosition
@@ -69,7 +70,7 @@ class Manifest:
             data = json_text.parse(value)
             data["position"] = StreamPosition(**data["position"])
             data["chunks"] = tuple(int(sequence) for sequence in data["chunks"])
-            manifest = Manifest(**data)
+            manifest = checked(Manifest(**data))
         except (ValueError, TypeError, KeyError) as error:
             raise SnapshotBroken(f"not a manifest: {value[:80]!r}") from error
         if manifest.version != VERSION:

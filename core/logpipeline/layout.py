@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from logpipeline import json_text
+from logpipeline.declared_types import checked
 
 RUN_FILE = "run.json"
 OWN_FOLDERS = ("collectors", "components", "nats", "shippers", "spark", "table")
@@ -142,7 +143,7 @@ class RunRecord:
         try:
             data = json_text.parse(layout.run_file.read_text())
             components = [Component(**entry) for entry in data.pop("components")]
-            record = RunRecord(**data, components=components)
+            record = checked(RunRecord(**data, components=components))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from logpipeline import checksum, json_text
 from logpipeline.checksum import Checksum
+from logpipeline.declared_types import checked
 from logpipeline.partition import PartitionRange, split
 
 # A position's history is as long as an owner may have been away for; the oldest entries go first.
@@ -164,7 +165,7 @@ class Succession:
                 Former(str(member), str(folder), int(epoch), _reached(began), _reached_of(end))
                 for member, folder, epoch, began, end in rows[-FORMER_FOLDERS_MAX:]
             )
-            missing = tuple(GoneFolder(*row) for row in gone[-GONE_FOLDERS_MAX:])
+            missing = tuple(checked(GoneFolder(*row)) for row in gone[-GONE_FOLDERS_MAX:])
             return Succession(_reached_of(start), _reached_of(since), former, missing)
         except (ValueError, TypeError):
             return None
@@ -264,7 +265,7 @@ class EpochRecord:
                 EpochStart(**entry) for entry in data["history"][-EPOCH_HISTORY_MAX:]
             )
             data["refused"] = tuple(int(each) for each in data.get("refused", ()))
-            return EpochRecord(**data, succession=Succession.decode(succession))
+            return checked(EpochRecord(**data, succession=Succession.decode(succession)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadRecord(f"no epoch record: {value[:80]!r}") from error
 
@@ -312,7 +313,8 @@ class Assignment:
         try:
             data = json_text.parse(value)
             members = tuple(
-                (str(m["name"]), PartitionRange(m["first"], m["end"])) for m in data["members"]
+                (str(m["name"]), checked(PartitionRange(m["first"], m["end"])))
+                for m in data["members"]
             )
             return Assignment(
                 int(data["generation"]),

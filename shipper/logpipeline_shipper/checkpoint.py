@@ -199,19 +199,22 @@ def read_noted(folder: Path, first: int, boot: str) -> Noted:
             return noted
         is_complete = bool(boot) and head[3] == boot and (is_complete or number == first)
         for row in lines:
-            match row:
-                case [host, source, list(birth)]:
-                    noted.births.append((Key(str(host), str(source)), birth))
-                case [host, source, generation, start, end, attempt, after]:
-                    intent = Intent(
-                        str(generation),
-                        int(start),
-                        int(end),
-                        str(attempt),
-                        checksum.decode(after),
-                    )
-                    noted.intents.append((Key(str(host), str(source)), intent))
+            # A row has no checksum: after a power cut anything may stand there. Without the row its
+            # bytes are sent as such that may have been sent before.
+            with contextlib.suppress(ValueError, TypeError):
+                _add(noted, row)
     return replace(noted, is_complete=is_complete)
+
+
+def _add(noted: Noted, row: list[Any]) -> None:
+    match row:
+        case [host, source, list(birth)]:
+            noted.births.append((Key(str(host), str(source)), birth))
+        case [host, source, generation, start, end, attempt, after]:
+            intent = Intent(
+                str(generation), int(start), int(end), str(attempt), checksum.decode(after)
+            )
+            noted.intents.append((Key(str(host), str(source)), intent))
 
 
 def newest_number(folder: Path) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logpipeline import json_text
+from logpipeline.declared_types import checked
 from logpipeline.deduplication import SourceState, decode, encode
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.sink import LocalCommit, SinkBroken, SinkFailed, SinkFull, SourceName
@@ -92,7 +93,7 @@ class FileRow(NamedTuple):
         """
         path, place, host, stage, begun_ns, length, tail, *rest = json_text.parse(text)
         kept = Tail(*tail) if tail is not None else None
-        return FileRow(path, place, host, Stage(stage), begun_ns, length, kept, *rest)
+        return checked(FileRow(path, place, host, Stage(stage), begun_ns, length, kept, *rest))
 
 
 class Rotations(NamedTuple):

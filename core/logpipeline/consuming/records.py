@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from logpipeline import json_text
+from logpipeline.declared_types import checked
 from logpipeline.records import BadRecord, StreamPosition
 
 # A reader that hands out message by message need not note each of them before.
@@ -38,7 +39,7 @@ class ReadProgress:
         """
         try:
             position = StreamPosition(**data["position"])
-            return ReadProgress(position, int(data["working"]))
+            return checked(ReadProgress(position, int(data["working"])))
         except (TypeError, KeyError, ValueError) as error:
             raise BadRecord(f"no progress of a reader: {str(data)[:80]!r}") from error
 
@@ -89,7 +90,7 @@ class Claim:
             data = json_text.parse(value)
             progress = data["progress"]
             data["progress"] = None if progress is None else ReadProgress.of_json(progress)
-            return Claim(**data)
+            return checked(Claim(**data))
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no claim of a reader: {value[:80]!r}") from error
 

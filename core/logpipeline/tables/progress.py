@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from logpipeline import json_text
+from logpipeline.declared_types import checked
 from logpipeline.lag import StreamLag
 from logpipeline.records import BadRecord, StreamPosition
 
@@ -52,9 +53,7 @@ class TableProgress:
         try:
             data = json_text.parse(value)
             streams = {str(name): StreamPosition(**at) for name, at in data["streams"].items()}
-            progress = TableProgress(**(data | {"streams": streams}))
-            _check(progress)
-            return progress
+            return checked(TableProgress(**(data | {"streams": streams})))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadRecord(f"no progress of a table: {value[:80]!r}") from error
 
@@ -101,19 +100,6 @@ def is_overtaken_soon(lag: StreamLag, limits: Mapping[str, Any]) -> bool:
         return False
     fills = ((lag.bytes, limits.get("max_bytes", -1)), (lag.messages, limits.get("max_msgs", -1)))
     return any(limit > 0 and used > NEAR * limit for used, limit in fills)
-
-
-def _check(progress: TableProgress) -> None:
-    """Raise TypeError where a field has another type: clients of the bucket may write anything."""
-    numbers = [progress.commit, progress.rows, progress.at_ns]
-    texts = [progress.path, progress.problem]
-    for position in progress.streams.values():
-        numbers += [position.sequence, position.time_ns]
-        texts.append(position.created)
-    if not all(type(number) is int for number in numbers):
-        raise TypeError("not a number")
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("not a text")
 
 
 # The table's own commits name the same once its job goes on. A job that never began, or never comes

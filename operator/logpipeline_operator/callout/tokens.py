@@ -91,9 +91,10 @@ class Keys:
             )
         except jwt.PyJWTError as error:
             raise BadToken(str(error), _cause_of(error)) from error
-        except RecursionError:
-            # The library parses a token's JSON by itself, before it looks at the signature.
-            raise BadToken("it is nested too deeply") from None
+        except (ValueError, RecursionError) as error:
+            # The library encodes a token, and parses its JSON, before it looks at the signature: it
+            # may hold lone surrogates, or be nested too deeply.
+            raise BadToken(f"it cannot be read: {type(error).__name__}") from error
         return _account_of(claims)
 
 

@@ -53,7 +53,8 @@ _RANGE = re.compile(
     r"(?P<stream>[A-Za-z0-9_~-]+)\.(?P<incarnation>[0-9a-f]+r\d+)"
     r"-(?P<first>\d+)-(?P<last>\d+)\.w(?P<writer>\d+)"
     r"(?:\.and(?P<more>\d+))?(?:\.part(?P<part>\d+))?"
-    r"(?:\.try(?P<attempt>\d+))?(?:\.(?P<kind>[a-z]+))?\.parquet"
+    r"(?:\.try(?P<attempt>\d+))?(?:\.(?P<kind>[a-z]+))?\.parquet",
+    re.ASCII,
 )
 _COMPACTED = re.compile(r"compacted-[0-9a-f]{32}-\d+\.parquet")
 _HOUR = re.compile(r"dt=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?$")
@@ -111,17 +112,21 @@ class FileName:
         match = _RANGE.fullmatch(name)
         if match is None:
             raise BadName(f"no name of a range: {name}")
-        return cls(
-            stream=unescaped(match["stream"]),
-            incarnation=match["incarnation"],
-            first=int(match["first"]),
-            last=int(match["last"]),
-            writer=int(match["writer"]),
-            kind=match["kind"] or "",
-            more=int(match["more"] or 0),
-            part=int(match["part"] or 0),
-            attempt=int(match["attempt"] or 0),
-        )
+        try:
+            return cls(
+                stream=unescaped(match["stream"]),
+                incarnation=match["incarnation"],
+                first=int(match["first"]),
+                last=int(match["last"]),
+                writer=int(match["writer"]),
+                kind=match["kind"] or "",
+                more=int(match["more"] or 0),
+                part=int(match["part"] or 0),
+                attempt=int(match["attempt"] or 0),
+            )
+        except ValueError as error:
+            # An escape that is none, or more digits than Python reads.
+            raise BadName(f"no name of a range: {name[:80]}") from error
 
 
 def compacted_name(*, number: str, part: int) -> str:

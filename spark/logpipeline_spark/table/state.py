@@ -26,6 +26,7 @@ from logpipeline_spark.table.storage import Storage
 
 STATE = f"{TABLE}/state"
 SUFFIX = ".state"
+NUMBER_DIGITS = 20
 VERSION = 1
 # A start reads at most so many objects, and at most as many changed rows as there are rows.
 DIFFERENCES_MAX = 64
@@ -308,9 +309,13 @@ class States:
             raise Damaged(f"{where} is damaged (its checksum does not match): {_ADVICE}.")
         try:
             body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=STATE_BYTES_MAX)
-            return json_text.parse(body)
+            data = json_text.parse(body)
         except (zstandard.ZstdError, ValueError) as error:
             raise Damaged(f"{where} is damaged ({error}): {_ADVICE}.") from error
+        rows = data.get("rows") if isinstance(data, dict) else None
+        if not isinstance(rows, dict) or not all(isinstance(each, dict) for each in rows.values()):
+            raise Damaged(f"{where} is damaged (it has no rows of streams): {_ADVICE}.")
+        return data
 
     def _where(self, number: int) -> str:
         return f"{self._storage.url}/{_path(number)}"
@@ -336,11 +341,12 @@ def last_state(storage: Storage, logs: Logs) -> tuple[State, dict[str, dict[str,
 def number_of(path: str) -> int | None:
     """Return the transaction of the state at *path*, None if it is another file."""
     name = name_of(path).removesuffix(SUFFIX)
-    return int(name) if name.isdecimal() else None
+    is_number = name.isascii() and name.isdecimal() and len(name) <= NUMBER_DIGITS
+    return int(name) if is_number else None
 
 
 def _path(number: int) -> str:
-    return f"{STATE}/{number:020d}{SUFFIX}"
+    return f"{STATE}/{number:0{NUMBER_DIGITS}d}{SUFFIX}"
 
 
 def _behind(state: State, number: int) -> list[int]:
@@ -387,6 +393,9 @@ def _state_of(data: Any, where: str) -> State:
         }
         rows, rows_changed = data["counts"]
         number, whole = data["transaction"], data["whole"]
+        numbers = [number, whole, *data["differences"]]
+        if not all(type(each) is int for each in numbers):
+            raise TypeError("a number of a transaction is none")
         said = {name: each for name, each in data["rows"].items() if each}
         return State(
             transaction=number,
@@ -403,5 +412,5 @@ def _state_of(data: Any, where: str) -> State:
             rows=rows,
             rows_changed=rows_changed,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{where} is damaged ({error!r}): {_ADVICE}.") from error
