@@ -118,6 +118,35 @@ async def test_a_reader_counts_what_became_of_messages(where: dict[str, Any]) ->
     assert (counts.retried, counts.dead_letters, counts.processed) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("state", ["kv", None])
+async def test_streams_are_read_without_a_resource(streams: Streams, state: str | None) -> None:
+    """By the name of the streams; beside readers that have the resource, and as one of them."""
+    async with asyncio.timeout(READ_S):
+        options: Any = {"state": state, "count": 7, "nats": streams.server.url}
+        with_resource = logpipeline.consume("billing", pipeline=streams.file, **options)
+        found = texts([batch async for batch in with_resource])
+        options |= {"count": 0, "until_caught_up": True}
+        found += texts([b async for b in logpipeline.consume("billing", stream="LOGS", **options)])
+
+    assert in_order(found)
+    assert sorted(found) == sorted(streams.written)
+
+
+async def test_streams_that_are_not_a_pipelines_are_refused(streams: Streams) -> None:
+    """With what there is, and what to give."""
+    nats = streams.server.url
+    await streams.js.call("STREAM.CREATE.OTHER_0", {"name": "OTHER_0", "subjects": ["other.>"]})
+    async with asyncio.timeout(READ_S):
+        with pytest.raises(
+            logpipeline.NoPipeline, match=r"stores other\.>, and a pipeline's would"
+        ):
+            await anext(logpipeline.consume("billing", stream="OTHER", nats=nats))
+        with pytest.raises(
+            logpipeline.NoPipeline, match=r"no streams LOG_0, .*there are: .*LOGS_0"
+        ):
+            await anext(logpipeline.consume("billing", stream="LOG", nats=nats))
+
+
 async def test_a_shared_lag_is_what_no_member_has_done(where: dict[str, Any]) -> None:
     """Any member may do any message, so it is counted by what is acknowledged."""
     async with asyncio.timeout(READ_S):

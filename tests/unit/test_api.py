@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import logpipeline
+from logpipeline.consuming.discovery import count_of, server_without_resource
 from logpipeline.consuming.options import start_of
 from logpipeline.moments import moment_ns, span_ns
 from logpipeline.quantity import QuantityError
@@ -34,9 +35,9 @@ COMMAND_ONLY = {
     "timeout",
     "yes",
 }
-# `-f FILE` is the path of a resource; a program may also hold one, and positions.
+# `-f FILE` is the path of a resource; a program may also hold one, or none, and positions.
 OTHER_NAMES = {"file": "pipeline"}
-PYTHON_ONLY = {"positions"}
+PYTHON_ONLY = {"positions", "stream"}
 
 
 def test_each_name_is_there_and_is_listed() -> None:
@@ -115,6 +116,8 @@ def test_a_misspelt_argument_is_refused_at_the_call(opener: Any) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"stream": "LOGS", "pipeline": "logpipeline.yaml"}, "stream needs no resource"),
+        ({"stream": "LOGS", "data": "data"}, "stream needs no resource"),
         ({"since": "2h", "from_seq": 7}, "since and from_seq both set the beginning"),
         ({"since": "2h", "deliver": "new"}, "deliver and since both set the beginning"),
         ({"since": "yesterday"}, "since 'yesterday': give a span such as 10m or 2h, or a time"),
@@ -156,6 +159,31 @@ def test_a_value_without_a_meaning_is_refused_at_the_call(
 def test_a_beginning_is_given_in_words_or_as_a_time(given: Any, fields: dict[str, Any]) -> None:
     """In the form that the server takes."""
     assert start_of(*given) == fields
+
+
+def test_streams_of_a_base_are_counted() -> None:
+    """Those of another base, and what else begins alike, are none of them."""
+    names = ["LOGS_0", "LOGS_1", "LOGS_2", "LOGS_dead", "LOGS_01", "KV_LOGS_state", "LOGS_0_0"]
+
+    assert count_of("LOGS", names) == 3
+    with pytest.raises(logpipeline.NoPipeline, match=r"there are no streams LOG_0, .*LOGS_dead"):
+        count_of("LOG", names)
+    with pytest.raises(logpipeline.NoPipeline, match="LOGS_1 is missing, and LOGS_2 is there"):
+        count_of("LOGS", ["LOGS_0", "LOGS_2"])
+
+
+def test_a_server_without_a_resource_is_given_or_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is given comes first."""
+    monkeypatch.setenv("NATS_URL", "nats://a,nats://b")
+    assert server_without_resource(None).servers == ("nats://a", "nats://b")
+    assert server_without_resource("nats://c").servers == ("nats://c",)
+    options = logpipeline.NatsOptions(servers=("nats://d",))
+    assert server_without_resource(options) is options
+    monkeypatch.delenv("NATS_URL")
+    with pytest.raises(logpipeline.NoPipeline, match="give nats=URL, or set NATS_URL"):
+        server_without_resource(None)
 
 
 def test_a_span_is_a_text_or_a_timedelta() -> None:

@@ -45,6 +45,7 @@ async def arguments(options: logpipeline.NatsOptions, resource: logpipeline.LogP
     logpipeline.open_reader("billing", pipeline=Path("logpipeline.yaml"), data=Path("data"))
     logpipeline.open_reader("billing", pipeline=resource, nats=options)
     logpipeline.open_reader("billing", nats="nats://127.0.0.1:4222", ack="every=100", batch=50)
+    logpipeline.open_reader("billing", stream="LOGS", nats=options)
     logpipeline.open_reader("billing", since=timedelta(hours=2), max_age="10m", tries=3)
     logpipeline.open_reader("billing", since=datetime.now(), on_error="dead-letter")
     logpipeline.open_reader("billing", since=2.5)  # error: arg-type

@@ -14,8 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from logpipeline.consuming.discovery import pipeline_of_streams, server_without_resource
 from logpipeline.consuming.message import Batch
 from logpipeline.consuming.options import (
+    BadOption,
     ConsumeOptions,
     Deliver,
     OnError,
@@ -29,7 +31,7 @@ from logpipeline.layout import PYTHON
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.options import NatsOptions
 from logpipeline.spec import LogPipeline
-from logpipeline.target import connect, find_target
+from logpipeline.target import connect, connect_to, find_target
 
 PATIENCE_S = 10.0
 
@@ -48,6 +50,8 @@ class ReaderArguments:
     - *pipeline*: a resource, or the path of one. Without it, the one that `logpipeline up` runs on
       this machine.
     - *data*: the folder of the running pipeline, where several run.
+    - *stream*: the streams' common name, ``LOGS`` for ``LOGS_0``, ``LOGS_1`` and so on: needs no
+      resource, and asks the server for the rest.
     - *nats*: the address of the server, or how to log in. Without it, the server of the running
       pipeline, else ``NATS_URL``, else the resource's ``spec.nats.servers``.
 
@@ -81,6 +85,7 @@ class ReaderArguments:
     _: KW_ONLY
     pipeline: LogPipeline | Path | str | None = None
     data: Path | str | None = None
+    stream: str | None = None
     nats: NatsOptions | str | None = None
     ack: str = "each"
     batch: int = 0
@@ -169,19 +174,31 @@ class _Opening(AbstractAsyncContextManager[Reader]):
     def __init__(self, arguments: ReaderArguments) -> None:
         self._arguments = arguments
         self._options = arguments._options()
+        if arguments.stream is not None and (arguments.pipeline or arguments.data):
+            raise BadOption("stream needs no resource: leave pipeline and data out")
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Reader:
-        given = self._arguments
-        target = find_target(given.pipeline, given.data, given.nats, words=PYTHON)
         async with AsyncExitStack() as stack:
-            name = f"consume {self._options.name}"
-            connection = await connect(target, name, patience_s=PATIENCE_S)
-            stack.push_async_callback(connection.close)
-            reader = Reader(JetStream(connection), target.pipeline, self._options)
+            js, pipeline = await self._found(stack)
+            reader = Reader(js, pipeline, self._options)
             await stack.enter_async_context(reader)
             self._open = stack.pop_all()
         return reader
+
+    async def _found(self, stack: AsyncExitStack) -> tuple[JetStream, LogPipeline]:
+        """Return the pipeline, and its server, connected as long as *stack* is open."""
+        given, name = self._arguments, f"consume {self._options.name}"
+        if given.stream is not None:
+            server = server_without_resource(given.nats)
+            connection = await connect_to(server, name, patience_s=PATIENCE_S)
+            stack.push_async_callback(connection.close)
+            js = JetStream(connection)
+            return js, await pipeline_of_streams(js, given.stream)
+        target = find_target(given.pipeline, given.data, given.nats, words=PYTHON)
+        connection = await connect(target, name, patience_s=PATIENCE_S)
+        stack.push_async_callback(connection.close)
+        return JetStream(connection), target.pipeline
 
     async def __aexit__(
         self,
