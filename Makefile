@@ -107,8 +107,8 @@ bench-operator: venv ## What 300 pipelines cost one operator, into benchmarks/la
 generate: venv ## Write every file that is generated (with helm, or HELM=…, also the chart's manifests)
 	@$(BIN)/python deploy/generate.py --helm "$(HELM)"
 
-pictures: venv ## Draw the README's pictures from real output (the report needs chromium)
-	PICTURES=docs/images $(BIN)/pytest tests/live/test_docs_pictures.py -q
+pictures: venv ## Draw the pictures of README and docs (those of pages need chromium)
+	PICTURES=docs/images $(BIN)/pytest tests/live/test_docs_pictures.py tests/live/test_console_page.py -q
 
 lock: ## Resolve the locks anew (needs uv)
 	sh requirements/lock

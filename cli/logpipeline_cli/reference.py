@@ -40,7 +40,7 @@ the only LogPipeline, or the one that `--pipeline` names. Exit codes are those a
 
 | Command | Rights in the pipeline's namespace, besides getting and listing `logpipelines` |
 | --- | --- |
-| `status`, `top`, `losses`, `tail`, `plan` | get `services` and `configmaps`, \
+| `status`, `top`, `console`, `losses`, `tail`, `plan` | get `services` and `configmaps`, \
 get and list `pods`, create `pods/portforward`; and create `serviceaccounts/token` of \
 `<name>-reader`, or get `secrets` |
 | `losses --acknowledge` | get `secrets`, `services` and `configmaps`, get and list `pods`, \

@@ -110,6 +110,6 @@ def test_the_pictures_of_the_readme_are_there_and_small() -> None:
     """A clone stays small, and no picture is missing on the first page."""
     readme = (ROOT / "README.md").read_text()
 
-    for name in ("status.svg", "report.png"):
+    for name in ("status.svg", "console-light.png", "report.png"):
         assert f"(docs/images/{name})" in readme
         assert (IMAGES / name).stat().st_size < BYTES_MAX

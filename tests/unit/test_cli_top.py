@@ -118,12 +118,25 @@ async def test_a_slash_finds_rows_and_escape_shows_all_again() -> None:
 async def test_keys_choose_the_table() -> None:
     """Numbers, and tab for the next one."""
     async with screen(view()) as (pilot, _):
-        await pilot.press("2")
+        await pilot.press("4")
         assert column(pilot, "STATE") == ["no owner", "fine"]
 
         await pilot.press("tab")
 
         assert column(pilot, "COLLECTOR") == ["collector-0"]
+
+
+async def test_what_is_missing_says_who_says_so() -> None:
+    """A table of its own, and the hosts with their sums."""
+    async with screen(view()) as (pilot, _):
+        await pilot.press("3")
+        assert column(pilot, "WHAT") == ["gone before it was read"]
+        assert column(pilot, "SAID BY") == ["a shipper"]
+
+        await pilot.press("2")
+
+        assert column(pilot, "HOST") == ["web2", "web1"]
+        assert column(pilot, "SOURCES") == ["1", "2"]
 
 
 async def test_space_keeps_what_is_shown_and_goes_on() -> None:

@@ -16,10 +16,18 @@ from logpipeline_cli.arguments.parser import (
     count,
 )
 
+# Loopback: the page is plain HTTP.
+CONSOLE_ADDRESS = "127.0.0.1:8630"
+
 
 def _status(parser: argparse.ArgumentParser) -> None:
     _pipeline_and_nats(parser)
     add_status(parser)
+
+
+def _console(parser: argparse.ArgumentParser) -> None:
+    _pipeline_and_nats(parser)
+    add_console(parser)
 
 
 def _losses(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +63,22 @@ def add_status(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="store_true",
         help="print only problems, one on a line, and exit with 1 if there is one",
+    )
+
+
+def add_console(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the page is served."""
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        default=CONSOLE_ADDRESS,
+        help=f"where to serve the page ({CONSOLE_ADDRESS}; port 0: a free one)",
+    )
+    parser.add_argument(
+        "--host-name",
+        metavar="NAME",
+        nargs="+",
+        help="further names by which browsers may call it, such as that of a proxy",
     )
 
 
@@ -150,6 +174,17 @@ COMMANDS = (
         add=_pipeline_and_nats,
         run="commands.top:run",
         extra="top",
+    ),
+    Command(
+        name="console",
+        help="watch a pipeline in a browser",
+        description="Serve a page on this machine that shows the way of the lines with rates,\n"
+        "what is missing, hosts and files, lines as they pass, and the life of each source. It\n"
+        "prints the page's address, with the token that reading it takes. Ctrl-C ends it.",
+        example="logpipeline console",
+        add=_console,
+        run="commands.console:run",
+        extra="console",
     ),
     Command(
         name="losses",

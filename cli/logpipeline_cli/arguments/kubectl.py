@@ -50,6 +50,11 @@ def _status(parser: argparse.ArgumentParser) -> None:
     inspection.add_status(parser)
 
 
+def _console(parser: argparse.ArgumentParser) -> None:
+    _nats(parser)
+    inspection.add_console(parser)
+
+
 def _losses(parser: argparse.ArgumentParser) -> None:
     _nats(parser)
     inspection.add_losses(parser)
@@ -108,6 +113,17 @@ COMMANDS = (
         add=_nats,
         run="cluster.commands:top",
         extra="top",
+    ),
+    Command(
+        name="console",
+        help="watch a pipeline in a browser",
+        description="Serve a page on this machine that shows the way of the lines with rates,\n"
+        "what is missing, hosts and files, lines as they pass, and the life of each source. It\n"
+        "prints the page's address, with the token that reading it takes. Ctrl-C ends it.",
+        example="kubectl logpipeline console -n logging --pipeline prod",
+        add=_console,
+        run="cluster.commands:console",
+        extra="console",
     ),
     Command(
         name="losses",

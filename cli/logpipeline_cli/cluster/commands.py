@@ -1,5 +1,5 @@
 """The commands of ``kubectl logpipeline`` that ask the API server and NATS: ``status``, ``top``,
-``losses``, ``tail`` and ``plan``.
+``console``, ``losses``, ``tail`` and ``plan``.
 """
 
 from __future__ import annotations
@@ -55,6 +55,16 @@ def top(args: argparse.Namespace) -> int:
         found = find(cluster, args.pipeline)
         with reached(found, args.nats, only_looks=True) as target:
             return local_top.show(target)
+
+
+def console(args: argparse.Namespace) -> int:
+    """Serve the page of the pipeline until Ctrl-C."""
+    from logpipeline_cli.commands import console as local_console
+
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline)
+        with reached(found, args.nats, only_looks=True) as target:
+            return local_console.show(target, args)
 
 
 def plan(args: argparse.Namespace) -> int:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logpipeline_cli.output import bytes_text, escaped_name, seconds_text
-from logpipeline_cli.watching.rows import View
+from logpipeline_cli.time_arguments import time_text
+from logpipeline_cli.watching.rows import Stage, View
 from logpipeline_cli.watching.series import sparkline
 
 SPARK_WIDTH = 12
@@ -30,6 +31,8 @@ class Column:
     text: Callable[[Row], str]
     value: Callable[[Row], Any]
     is_number: bool = True
+    # What a page draws as a line in place of the text.
+    history: Callable[[Row], Sequence[float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ def _spark(history: Callable[[Row], Sequence[float]]) -> Column:
         "LAST MINUTE",
         lambda row: sparkline(history(row), SPARK_WIDTH),
         lambda row: sum(history(row)),
+        history=history,
     )
 
 
@@ -107,6 +111,24 @@ def state_text(problem: str, silent_s: float) -> str:
     return f"no answer for {seconds_text(silent_s)}" if silent_s else problem or "fine"
 
 
+def rates_text(stage: Stage) -> str:
+    """Return what passes a stage: ``1.2 MiB/s, 950 lines/s``."""
+    parts = [f"{bytes_text(stage.rate.bytes_s)}/s"] if stage.rate.bytes_s else []
+    if stage.rate.lines_s:
+        parts.append(f"{count_text(stage.rate.lines_s)} lines/s")
+    if stage.messages_s:
+        parts.append(f"{count_text(stage.messages_s)} messages/s")
+    return ", ".join(parts) or "idle"
+
+
+def waiting_text(stage: Stage) -> str:
+    """Return what waits at a stage: ``2.0 KiB waiting for 3.0 s``; empty where nothing does."""
+    parts = [f"{bytes_text(stage.waiting_bytes)} waiting"] if stage.waiting_bytes else []
+    if stage.waiting_s:
+        parts.append(f"for {seconds_text(stage.waiting_s)}")
+    return " ".join(parts)
+
+
 def _partitions_text(numbers: Iterable[int]) -> str:
     listed = sorted(numbers)
     shown = " ".join(map(str, listed[:PARTITIONS_LISTED_MAX]))
@@ -130,6 +152,39 @@ SOURCES = Table(
         _bytes("LOST", lambda row: row.lost_bytes),
         _name("SHIPPER", lambda row: row.shipper or "none"),
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
+    ),
+)
+
+HOSTS = Table(
+    "Hosts",
+    lambda view: view.hosts,
+    lambda row: (row.host,),
+    (
+        _name("HOST", lambda row: row.host),
+        _count("SOURCES", lambda row: row.sources),
+        _count("LINES/S", lambda row: row.rate.lines_s),
+        _bytes("BYTES/S", lambda row: row.rate.bytes_s),
+        _spark(lambda row: row.rate.history),
+        _seconds("WAITING", lambda row: row.waiting_s),
+        _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
+        _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
+        _bytes("MISSING", lambda row: row.missing_bytes),
+        _bytes("LOST", lambda row: row.lost_bytes),
+        Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
+    ),
+)
+
+MISSING = Table(
+    "Missing",
+    lambda view: view.missing,
+    lambda row: (row.host, row.source, row.what, row.generation, row.start),
+    (
+        _name("HOST", lambda row: row.host),
+        _name("SOURCE", lambda row: row.source),
+        _bytes("BYTES", lambda row: row.bytes),
+        _name("WHAT", lambda row: row.what),
+        _name("SAID BY", lambda row: row.by),
+        _name("SINCE", lambda row: time_text(row.since_ns) if row.since_ns else ""),
     ),
 )
 
@@ -223,4 +278,4 @@ TABLES = Table(
     ),
 )
 
-ALL = (SOURCES, PARTITIONS, COLLECTORS, SHIPPERS, READERS, TABLES)
+ALL = (SOURCES, HOSTS, MISSING, PARTITIONS, COLLECTORS, SHIPPERS, READERS, TABLES)

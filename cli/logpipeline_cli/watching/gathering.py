@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
@@ -46,6 +46,11 @@ class Views:
         """The newest view; before the first one, a view of nothing at 0.0."""
         return self._view
 
+    @property
+    def watchers(self) -> int:
+        """How many look now."""
+        return self._watchers
+
     async def publish(self, view: View) -> None:
         """Give *view* to all who look."""
         async with self._changed:
@@ -57,7 +62,7 @@ class Views:
         """Return once a person looks."""
         await self._is_watched.wait()
 
-    async def follow(self) -> AsyncIterator[View]:
+    async def follow(self) -> AsyncGenerator[View, None]:
         """Yield each new view, the newest for one who is slower; the first one at once, if there is
         one.
         """

@@ -46,9 +46,41 @@ class SourceRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostRow:
+    """One host, with the sums over its sources; *waiting_s* is the largest of them."""
+
+    host: str
+    partition: int
+    sources: int
+    rate: Rate = Rate()
+    waiting_s: float = 0.0
+    backlog_bytes: int = 0
+    on_the_way_bytes: int = 0
+    missing_bytes: int = 0
+    lost_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingRow:
+    """Bytes of one source that did not arrive: *what* happened to them, and who says so (*by*).
+    *since_ns* is when they were reported as lost, 0 for those that are missing.
+    """
+
+    host: str
+    source: str
+    bytes: int
+    what: str
+    by: str
+    since_ns: int = 0
+    generation: str = ""
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
     """One partition: what its stream stores, and how far its collector is. *rate* is what is
-    written to files; *stored_s* the messages per second that are stored.
+    written to files; *stored_s* the messages per second that are stored, with the *stored_history*
+    of each observation.
     """
 
     partition: int
@@ -57,6 +89,7 @@ class PartitionRow:
     state: str
     rate: Rate = Rate()
     stored_s: float = 0.0
+    stored_history: tuple[float, ...] = ()
     messages: int = 0
     bytes: int = 0
     lag_messages: int = 0
@@ -131,9 +164,9 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage on the way of the lines: files, shippers, streams, collectors, table. *waiting* is
-    what it has not given on yet. Of streams the server counts messages alone; *count* is how many
-    there are: sources, shippers and so on, and the lines of a table.
+    """One stage on the way of the lines: files, shippers, streams, collectors, table, readers.
+    *waiting* is what it has not given on yet. Of streams the server counts messages alone; *count*
+    is how many there are: sources, shippers and so on, and the lines of a table.
     """
 
     name: str
@@ -158,6 +191,8 @@ class View:
     stages: tuple[Stage, ...] = ()
     sources: tuple[SourceRow, ...] = ()
     sources_total: int = 0
+    hosts: tuple[HostRow, ...] = ()
+    missing: tuple[MissingRow, ...] = ()
     partitions: tuple[PartitionRow, ...] = ()
     collectors: tuple[CollectorRow, ...] = ()
     shippers: tuple[ShipperRow, ...] = ()

@@ -21,11 +21,20 @@ from logpipeline_cli.errors import explain
 from logpipeline_cli.following import Line
 from logpipeline_cli.output import bytes_text, escaped, escaped_name, seconds_text
 from logpipeline_cli.time_arguments import time_text
-from logpipeline_cli.watching.columns import ALL, ROWS_MAX, SOURCES, WORST, Table, count_text
+from logpipeline_cli.watching.columns import (
+    ALL,
+    ROWS_MAX,
+    SOURCES,
+    WORST,
+    Table,
+    count_text,
+    rates_text,
+    waiting_text,
+)
 from logpipeline_cli.watching.gathering import Gathering
 from logpipeline_cli.watching.life import Life, ask_collectors, life_of
 from logpipeline_cli.watching.line_tail import LineTail
-from logpipeline_cli.watching.rows import SourceRow, Stage, View
+from logpipeline_cli.watching.rows import SourceRow, View
 from logpipeline_cli.watching.series import sparkline
 
 PROBLEMS_SHOWN_MAX = 4
@@ -58,25 +67,9 @@ def stages(view: View) -> Text:
         text.append(f"{'→ ' * bool(number):2}{stage.name:<10}", style="bold")
         text.append(f" {count_text(stage.count) or '0':>7}  ")
         text.append(f"{sparkline(stage.rate.history, STAGE_SPARK_WIDTH)}  ", style="green")
-        text.append(f"{_rates(stage):<32}")
-        text.append(_waiting(stage), style="yellow")
+        text.append(f"{rates_text(stage):<32}")
+        text.append(waiting_text(stage), style="yellow")
     return text
-
-
-def _rates(stage: Stage) -> str:
-    parts = [f"{bytes_text(stage.rate.bytes_s)}/s"] if stage.rate.bytes_s else []
-    if stage.rate.lines_s:
-        parts.append(f"{count_text(stage.rate.lines_s)} lines/s")
-    if stage.messages_s:
-        parts.append(f"{count_text(stage.messages_s)} messages/s")
-    return ", ".join(parts) or "idle"
-
-
-def _waiting(stage: Stage) -> str:
-    parts = [f"{bytes_text(stage.waiting_bytes)} waiting"] if stage.waiting_bytes else []
-    if stage.waiting_s:
-        parts.append(f"for {seconds_text(stage.waiting_s)}")
-    return " ".join(parts)
 
 
 def problems(view: View) -> Text:

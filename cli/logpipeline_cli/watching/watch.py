@@ -13,6 +13,8 @@ from logpipeline.partition import partition_of
 from logpipeline_cli.problems import of_shipper, problems
 from logpipeline_cli.watching.rows import (
     CollectorRow,
+    HostRow,
+    MissingRow,
     PartitionRow,
     Rate,
     ReaderRow,
@@ -83,6 +85,7 @@ class Watch:
         shipper_rows = tuple(self._shipper(each, sources, at_s) for each in shippers)
         collector_rows = tuple(self._collector(each, at_s) for each in collectors)
         tables = tuple(self._table(each, at_s) for each in status["tables"])
+        readers = tuple(self._reader(each, at_s) for each in status["readers"])
         silent = _silent(shipper_rows, collector_rows)
         view = View(
             name=status["name"],
@@ -92,14 +95,16 @@ class Watch:
             every_s=every_s,
             stages=(
                 self._files(shippers, at_s),
-                *_stages(shipper_rows, partitions, collector_rows, tables),
+                *_stages(shipper_rows, partitions, collector_rows, tables, readers),
             ),
             sources=tuple(sorted(sources, key=_source_badness, reverse=True)[:SOURCES_MAX]),
+            hosts=tuple(sorted(_hosts(sources), key=_host_badness, reverse=True)),
+            missing=tuple(_rows_of_missing(status)),
             sources_total=sum(each.status.get("sources_total", 0) for each in shippers),
             partitions=tuple(sorted(partitions, key=_partition_badness, reverse=True)),
             collectors=tuple(sorted(collector_rows, key=_collector_badness, reverse=True)),
             shippers=tuple(sorted(shipper_rows, key=_shipper_badness, reverse=True)),
-            readers=tuple(self._reader(each, at_s) for each in status["readers"]),
+            readers=readers,
             tables=tables,
             problems=(*silent, *problems(status)),
             losses=tuple(row for row in status["lost"] if not row["acknowledged"]),
@@ -228,6 +233,7 @@ class Watch:
                     state=_state_of(state),
                     rate=self._rate(key, at_s, counted, not counted),
                     stored_s=stored.rate,
+                    stored_history=tuple(stored.rates),
                     messages=state["messages"],
                     bytes=state["bytes"],
                     lag_messages=state["lag_messages"],
@@ -332,6 +338,7 @@ def _stages(
     partitions: Sequence[PartitionRow],
     collectors: Sequence[CollectorRow],
     tables: Sequence[TableRow],
+    readers: Sequence[ReaderRow],
 ) -> Iterator[Stage]:
     """Yield the stages behind the files, in the order in which lines pass them."""
     yield Stage(
@@ -344,6 +351,7 @@ def _stages(
     yield Stage(
         name="streams",
         count=len(partitions),
+        rate=_sum_of([Rate(history=row.stored_history) for row in partitions]),
         messages_s=sum(row.stored_s for row in partitions),
         waiting_bytes=sum(row.lag_bytes for row in partitions),
         waiting_s=max((row.lag_s for row in partitions), default=0.0),
@@ -362,6 +370,13 @@ def _stages(
             rate=Rate(lines_s=table.lines_s, history=table.history),
             waiting_bytes=table.lag_bytes,
             waiting_s=table.lag_s,
+        )
+    if readers:
+        yield Stage(
+            name="readers",
+            count=len(readers),
+            rate=_sum_of([Rate(history=row.history) for row in readers]),
+            messages_s=sum(row.messages_s for row in readers),
         )
 
 
@@ -423,6 +438,57 @@ def _lost(rows: Iterable[Status]) -> dict[tuple[str, str], int]:
     return sizes
 
 
+def _hosts(sources: Iterable[SourceRow]) -> Iterator[HostRow]:
+    by_host: defaultdict[str, list[SourceRow]] = defaultdict(list)
+    for row in sources:
+        by_host[row.host].append(row)
+    for host, rows in by_host.items():
+        yield HostRow(
+            host=host,
+            partition=rows[0].partition,
+            sources=len(rows),
+            rate=_sum_of([row.rate for row in rows]),
+            waiting_s=max(row.waiting_s for row in rows),
+            backlog_bytes=sum(row.backlog_bytes for row in rows),
+            on_the_way_bytes=sum(row.on_the_way_bytes for row in rows),
+            missing_bytes=sum(row.missing_bytes for row in rows),
+            lost_bytes=sum(row.lost_bytes for row in rows),
+        )
+
+
+def _rows_of_missing(status: Status) -> list[MissingRow]:
+    """Return what is missing and lost, the largest first."""
+    whats = {
+        "shipper": "gone before it was read",
+        "collector": "a hole, which may still be filled",
+    }
+    rows = [
+        MissingRow(
+            host=row["host"],
+            source=row["source"],
+            bytes=row["bytes"],
+            what=whats.get(row["toldBy"], ""),
+            by=f"a {row['toldBy']}",
+        )
+        for row in status["missing"]
+    ]
+    rows += [
+        MissingRow(
+            host=row["host"],
+            source=row["source"],
+            bytes=row["bytes"],
+            what=f"lost: {row['cause']}",
+            by="its shipper",
+            since_ns=row["time_ns"],
+            generation=row["generation"],
+            start=row["start"],
+        )
+        for row in status["lost"]
+        if not row["acknowledged"]
+    ]
+    return sorted(rows, key=lambda row: -row.bytes)
+
+
 def _silent(shippers: Iterable[ShipperRow], collectors: Iterable[CollectorRow]) -> Iterator[str]:
     """Yield a sentence for each component that answered before, and does not answer now."""
     for row in shippers:
@@ -434,6 +500,16 @@ def _silent(shippers: Iterable[ShipperRow], collectors: Iterable[CollectorRow]) 
 
 
 def _source_badness(row: SourceRow) -> tuple[float, ...]:
+    return (
+        row.missing_bytes + row.lost_bytes,
+        row.waiting_s,
+        row.backlog_bytes,
+        row.on_the_way_bytes,
+        row.rate.bytes_s,
+    )
+
+
+def _host_badness(row: HostRow) -> tuple[float, ...]:
     return (
         row.missing_bytes + row.lost_bytes,
         row.waiting_s,

@@ -1,0 +1,268 @@
+"""The console: who may read it, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from components.console_page import COOKIE, TOKEN, asked, console
+from components.watched_status import owned, partition, shipper, source, status, watched
+from logpipeline_cli.console.access import host_of
+from logpipeline_cli.console.answers import id_of, view_json
+from logpipeline_cli.console.pages import FILES
+from logpipeline_cli.console.tails import IDLE_S, TAILS_MAX, Tails, TooMany, Wish
+from logpipeline_cli.following import Line
+from logpipeline_cli.main import main
+from logpipeline_cli.watching.line_tail import LineTail
+from logpipeline_cli.watching.rows import View
+
+HOSTILE = "/var/log/<script>alert(1)</script>\x1b\udcff.log"
+
+
+def view() -> View:
+    """Return a view with a source that has a hostile name."""
+    rows = [source("web1", "/app.log", backlog_bytes=9, waiting_s=5.0), source("web2", HOSTILE)]
+    return watched(
+        status(
+            shippers=[shipper(*rows)],
+            partitions=[partition(), partition(1, owner="")],
+            collectors=[{"group": "main", "member": "collector-0", "partitions": [owned()]}],
+        )
+    )
+
+
+async def test_without_the_token_nothing_is_shown() -> None:
+    """Neither the page nor what it asks for, nor a hint of it."""
+    async with console(view()) as (app, _, _):
+        for path in ("/", "/static/main.js", "/api/view", "/api/source", "/api/lines"):
+            for cookie in ("", "logpipeline-console-8630=wrong", "logpipeline-console-1=" + TOKEN):
+                answer = await asked(app, path, headers={"cookie": cookie})
+                assert answer.status == 401
+                assert b"web1" not in answer.body
+
+
+async def test_the_address_with_the_token_leaves_a_cookie_and_no_token() -> None:
+    """The token stays out of the address bar, and of scripts."""
+    async with console(view()) as (app, _, _):
+        answer = await asked(app, "/", {"token": TOKEN, "a": "b"}, headers={"cookie": ""})
+
+        assert (answer.status, answer.headers["location"]) == (303, "/?a=b")
+        set_cookie = answer.headers["set-cookie"]
+        assert set_cookie.startswith(COOKIE)
+        assert "HttpOnly" in set_cookie
+        assert "SameSite=strict" in set_cookie
+        assert (await asked(app, "/", {"token": "wrong"})).status == 401
+        assert (await asked(app, "/")).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8630", "127.0.0.1.evil.example", "", "[::2]:8630"]
+)
+async def test_a_name_that_was_made_to_lead_here_is_refused(host: str) -> None:
+    """DNS rebinding: a foreign site's own name with this machine's address."""
+    async with console(view()) as (app, _, _):
+        assert (await asked(app, "/api/view", headers={"host": host})).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:8630", "LOCALHOST", "[::1]:8630", "127.0.0.1:1"])
+async def test_the_names_of_loopback_are_its_own(host: str) -> None:
+    """With any port: one may be forwarded."""
+    async with console(view()) as (app, _, _):
+        assert (await asked(app, "/api/view", headers={"host": host})).status == 200
+
+
+async def test_another_site_may_not_read_it() -> None:
+    """Neither by a script, nor as an image, though the browser has the cookie."""
+    async with console(view()) as (app, _, _):
+        for site in ("cross-site", "same-site"):
+            headers = {"sec-fetch-site": site, "sec-fetch-mode": "cors"}
+            assert (await asked(app, "/api/view", headers=headers)).status == 403
+        link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+        assert (await asked(app, "/", headers=link)).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+async def test_it_is_only_read(method: str) -> None:
+    """No request changes anything."""
+    async with console(view()) as (app, _, _):
+        assert (await asked(app, "/api/view", method=method)).status == 405
+
+
+async def test_each_answer_forbids_foreign_content() -> None:
+    """The refused ones, too: only own scripts and styles, no frames, no caches."""
+    async with console(view()) as (app, _, _):
+        for path, cookie in (("/", COOKIE), ("/api/view", COOKIE), ("/nothing", COOKIE), ("/", "")):
+            headers = (await asked(app, path, headers={"cookie": cookie})).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
+            assert "access-control-allow-origin" not in headers
+
+
+async def test_files_are_the_known_ones() -> None:
+    """No path leads out of the folder, and no file names another host."""
+    async with console(view()) as (app, _, _):
+        for name, kind in FILES.items():
+            answer = await asked(app, f"/static/{name}")
+            assert (answer.status, answer.headers["content-type"]) == (200, kind)
+            text = answer.body.decode().replace("http://www.w3.org/2000/svg", "")
+            assert "http:" not in text
+            assert "https:" not in text
+            assert "innerHTML" not in text
+        for name in ("../pages.py", "..%2fpages.py", "nothing.js", "/etc/passwd"):
+            assert (await asked(app, f"/static/{name}")).status == 404
+
+
+async def test_the_view_has_the_worst_rows_and_the_problems() -> None:
+    """What the page draws is decided here, and is text."""
+    async with console(view()) as (app, _, _):
+        found = (await asked(app, "/api/view", {"table": "sources"})).json()
+
+        shown = found["view"]
+        assert shown["name"] == "prod"
+        assert shown["problems"] == ["no collector owns partition 1: start one"]
+        assert [stage["name"] for stage in shown["stages"]][:2] == ["files", "shippers"]
+        assert [row["cells"][1] for row in shown["table"]["rows"]] == [
+            "/app.log",
+            r"/var/log/<script>alert(1)</script>\x1b\xff.log",
+        ]
+        assert found["age_s"] > 0
+
+
+async def test_the_view_is_searched_and_sorted_by_the_console() -> None:
+    """A page holds no more than what it shows."""
+    async with console(view()) as (app, _, _):
+        query = {"table": "sources", "text": "APP", "by": "HOST"}
+        table = (await asked(app, "/api/view", query)).json()["view"]["table"]
+
+        assert (table["found"], table["by"]) == (1, "HOST")
+
+
+async def test_before_the_first_view_the_page_says_so() -> None:
+    """There is nothing to show yet, and no error."""
+    async with console() as (app, _, _):
+        assert (await asked(app, "/api/view")).json()["age_s"] == -1.0
+
+
+async def test_ten_pages_are_one_watcher_and_none_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While pages ask, the status is gathered once; when all are closed, not at all."""
+    async with console(view()) as (app, gathering, _):
+        assert gathering.views.watchers == 0
+
+        for _ in range(10):
+            await asked(app, "/api/view")
+        await _until(lambda: gathering.views.watchers == 1)
+
+        monkeypatch.setattr("logpipeline_cli.console.pages.IDLE_S", -1.0)
+        await gathering.views.publish(view())
+        await _until(lambda: gathering.views.watchers == 0)
+
+
+async def test_equal_questions_are_answered_from_one_drawing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rows of a view are made once for all pages that show the same."""
+    drawn = []
+
+    def counted(*args: Any, **options: Any) -> dict[str, Any]:
+        drawn.append(options)
+        return view_json(*args, **options)
+
+    monkeypatch.setattr("logpipeline_cli.console.pages.view_json", counted)
+    async with console(view()) as (app, gathering, _):
+        for _ in range(10):
+            await asked(app, "/api/view", {"table": "hosts"})
+        assert len(drawn) == 1
+
+        await gathering.views.publish(view())
+        await asked(app, "/api/view", {"table": "hosts"})
+
+        assert len(drawn) == 2
+
+
+async def test_a_source_that_is_not_watched_is_no_failure() -> None:
+    """An old address, or a made-up one."""
+    async with console(view()) as (app, _, _):
+        answer = await asked(app, "/api/source", {"id": "nothing"})
+
+        assert (answer.status, "error" in answer.json()) == (404, True)
+        lines = await asked(app, "/api/lines", {"host": "no host"})
+        assert lines.status == 400
+
+
+def test_a_source_with_any_name_has_an_address() -> None:
+    """Its id is short and plain, whatever its path holds."""
+    assert id_of("web2", HOSTILE).isalnum()
+    assert id_of("a", "b/c") != id_of("a/b", "c")
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [("a:80", "a"), ("[::1]:80", "::1"), ("A.", "a"), ("", ""), ("[::1]", "::1")],
+)
+def test_a_host_header_is_read_without_its_port(header: str, name: str) -> None:
+    """As browsers write it."""
+    assert host_of(header) == name
+
+
+async def test_pages_with_one_wish_share_a_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are few tails, they end when no page asks, and late pages get the kept lines."""
+    running: list[LineTail] = []
+    now_s = [0.0]
+
+    async def run(self: LineTail) -> None:
+        running.append(self)
+        self._show(Line("web1", "app", b"<b>one</b>\x1b"))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running.remove(self)
+
+    monkeypatch.setattr(LineTail, "run", run)
+    async with console(view()) as (_, gathering, _), asyncio.TaskGroup() as tasks:
+        pipeline = gathering.target.pipeline
+        tails = Tails(gathering.js, pipeline, tasks, lambda: now_s[0])
+        wishes = [Wish("web1", None, str(number)) for number in range(TAILS_MAX)]
+        for wish in wishes * 3:
+            tails.ask(wish, 0)
+        await _until(lambda: len(running) == TAILS_MAX)
+        with pytest.raises(TooMany):
+            tails.ask(Wish(None, None, "one more"), 0)
+
+        answer = tails.ask(wishes[0], 0)
+        assert [line["text"] for line in answer["lines"]] == [r"<b>one</b>\x1b"]
+        assert tails.ask(wishes[0], answer["next"])["lines"] == []
+        assert len(tails.ask(wishes[0], 10**6)["lines"]) == 1
+
+        now_s[0] += IDLE_S + 1
+        tails.end_idle()
+        await _until(lambda: not running)
+
+
+async def _until(is_so: Any) -> None:
+    """Let other tasks run until *is_so*."""
+    for _ in range(1000):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never became so")
+
+
+def test_without_its_packages_the_console_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, as with the other optional packages."""
+
+    def missing(_: str) -> None:
+        raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
+
+    monkeypatch.setattr("importlib.import_module", missing)
+
+    assert main(["console"]) == 1
+    message = capsys.readouterr().err
+    assert message == "logpipeline: uvicorn is not installed: pip install 'logpipeline[console]'\n"
