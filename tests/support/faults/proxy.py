@@ -1,4 +1,5 @@
-"""A TCP proxy that can swallow what it carries: a cut without a reset, in one direction or both.
+"""A TCP proxy that can swallow what it carries: a cut without a reset, in one direction or both. It
+can also carry slowly, and reset its connections.
 
 It runs in a thread of its own, so that a busy test never slows the traffic.
 """
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 import threading
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -37,6 +40,7 @@ class Proxy:
         self._pairs: set[_Pair] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._swallowed = {"to server": False, "to client": False}
+        self._delay_s = 0.0
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self.port = 0
@@ -72,6 +76,22 @@ class Proxy:
         """Carry again. Connections that lost bytes are closed: their streams are torn."""
         self._swallowed.update({"to server": False, "to client": False})
         self._loop.call_soon_threadsafe(self._close_cut)
+
+    def slow(self, seconds: float) -> None:
+        """Carry each chunk so much later from now on, and what is behind it as well."""
+        self._delay_s = seconds
+
+    def reset(self) -> None:
+        """Reset all connections, in the midst of what they carry; new ones may be made."""
+        self._loop.call_soon_threadsafe(self._reset)
+
+    def _reset(self) -> None:
+        for pair in self._pairs:
+            for writer in pair.writers:
+                # With this the kernel sends a reset, and throws away what is still to be sent.
+                option = writer.get_extra_info("socket").setsockopt
+                option(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -119,6 +139,8 @@ class Proxy:
         while data := await source.read(CHUNK_BYTES):
             if self._swallowed[direction]:
                 pair.torn.add(direction)
+            if self._delay_s:
+                await asyncio.sleep(self._delay_s)
             # What is torn stays silent, also in the moment between healing and its end.
             if direction not in pair.torn:
                 target.write(data)
