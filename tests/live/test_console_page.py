@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import socket
 import time
+import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,8 +27,10 @@ from logpipeline_cli.following import Line
 from logpipeline_cli.watching.gathering import Gathering
 from logpipeline_cli.watching.line_tail import LineTail
 from logpipeline_cli.watching.rows import View
+from logpipeline_cli.watching.screen import TopApp
 from logpipeline_cli.watching.watch import Watch
 from pictures import browser, folder
+from waiting import eventually
 
 ATTACK = "<script>window.attacked=1</script><img src=x onerror=window.attacked=1>"
 HOSTILE = f"/var/log/{ATTACK}\x1b[2J.log"
@@ -35,6 +39,9 @@ SECONDS = 61
 BEGIN_S = 1_795_000_000.0
 HOSTS = ("web1", "web2", "db1", "mail", "batch", "proxy")
 PNG = b"\x89PNG\r\n\x1a\n"
+TERMINAL = (150, 28)
+FONTS = re.compile(r"@font-face \{.*?\}\n", re.DOTALL)
+RICH = "https://www.textualize.io"
 WIDE, NARROW = (1200, 860), (400, 860)
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
@@ -93,7 +100,7 @@ def _status(second: int) -> dict[str, Any]:
 
 def _source(host: str, path: str, number: int, second: int) -> dict[str, Any]:
     wave = 1.0 + 0.6 * math.sin(second / 6 + number)
-    done = int(second * 60_000 * (1 + number % 3) + 90_000 * wave)
+    done = int(second * 60_000 * (1 + number % 3) + 400_000 * wave)
     fields = {"lines": done // 150, "acked_bytes": done, "on_the_way_bytes": 4_096 * (number % 3)}
     return source(host, path, position=[f"7f3a{number}c", done], **fields)
 
@@ -154,6 +161,26 @@ def _kept(picture: Path) -> bytes:
     # An empty page of this size has a tenth of that.
     assert 20_000 < len(drawn) < BYTES_MAX
     return drawn
+
+
+async def test_the_picture_of_top_shows_the_same_pipeline(tmp_path: Path) -> None:
+    """As a terminal shows it, without the fonts that a viewer would fetch from elsewhere."""
+    async with console() as (_, gathering, _):
+        app = TopApp(gathering)
+        async with app.run_test(size=TERMINAL) as pilot:
+            await gathering.views.publish(busy())
+
+            async def drawn() -> bool:
+                await pilot.pause()
+                return "db1" in app.export_screenshot()
+
+            await eventually(drawn, what="rows")
+            svg = FONTS.sub("", app.export_screenshot())
+    (folder(tmp_path) / "top.svg").write_text(svg)
+
+    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "").replace(RICH, "")
+    assert len(svg) < BYTES_MAX
+    assert "readers" in "".join(ET.fromstring(svg).itertext())
 
 
 @pytest.mark.optional_elsewhere("needs chromium")

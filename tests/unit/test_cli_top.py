@@ -20,11 +20,11 @@ from logpipeline.records import Committed, Progress
 from logpipeline.spec import parse
 from logpipeline_cli.main import main
 from logpipeline_cli.target import Target
-from logpipeline_cli.watching.columns import PARTITIONS, SOURCES, count_text, state_text
+from logpipeline_cli.watching.columns import PARTITIONS, SOURCES, Tone, count_text, state_text
 from logpipeline_cli.watching.gathering import Gathering
 from logpipeline_cli.watching.life import life_of
 from logpipeline_cli.watching.rows import View
-from logpipeline_cli.watching.screen import TopApp, life_text
+from logpipeline_cli.watching.screen import TopApp, life_text, shortened
 
 HOSTILE = "/var/log/\x1b]0;mine\x07[bold]<script>.log"
 RESOURCE = {
@@ -92,6 +92,31 @@ async def test_a_name_of_a_stranger_acts_neither_on_the_terminal_nor_as_markup()
     """Control characters are escaped, and brackets are shown as they are."""
     async with screen(view()) as (pilot, _):
         assert column(pilot, "SOURCE")[0] == r"/var/log/\x1b]0;mine\x07[bold]<script>.log"
+
+
+def test_a_long_name_leaves_room_for_numbers() -> None:
+    """Its beginning and its end are shown; the page of the source has all of it."""
+    path = f"/var/log/{'a' * 100}/app.log"
+    shown = shortened(path)
+
+    assert len(shown) == 48
+    assert shown.startswith("/var/log/a")
+    assert shown.endswith("a/app.log")
+
+
+def test_what_is_wrong_or_late_stands_out() -> None:
+    """Missing bytes, then bytes that wait for long; what is well does not."""
+    tones = {row.source: SOURCES.tone(row) for row in view().sources}
+
+    assert tones == {
+        "/var/log/busy.log": Tone.PLAIN,
+        "/var/log/late.log": Tone.LATE,
+        HOSTILE: Tone.BAD,
+    }
+    assert {row.state: PARTITIONS.tone(row) for row in view().partitions} == {
+        "": Tone.PLAIN,
+        "no owner": Tone.BAD,
+    }
 
 
 async def test_s_sorts_by_the_next_column() -> None:

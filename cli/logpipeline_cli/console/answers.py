@@ -22,8 +22,6 @@ from logpipeline_cli.watching.life import Generation, Life
 from logpipeline_cli.watching.rows import HostRow, MissingRow, SourceRow, Stage, View
 
 PROBLEMS_MAX = 50
-# A source whose bytes wait for so long is marked. A burst is over by then.
-LATE_S = 30.0
 # What is counted of a stage, where its name does not say so.
 COUNTED = {"files": " sources", "table": " lines"}
 ID_BYTES = 9
@@ -86,15 +84,14 @@ def _stage(stage: Stage) -> dict[str, Any]:
 def _row(table: Table, row: Any) -> dict[str, Any]:
     history = next((each.history for each in table.columns if each.history is not None), None)
     source = id_of(row.host, row.source) if isinstance(row, SourceRow | MissingRow) else ""
-    is_bad = getattr(row, "missing_bytes", 0) or getattr(row, "lost_bytes", 0)
     return {
         "key": hashlib.blake2b(repr(table.key(row)).encode("utf-8", "replace")).hexdigest()[:16],
         "cells": table.cells(row),
         "line": _rounded(history(row)) if history is not None else [],
         "source": source,
         "host": escaped_name(row.host) if isinstance(row, HostRow) else "",
-        "late": getattr(row, "waiting_s", 0.0) > LATE_S,
-        "bad": bool(is_bad or getattr(row, "problem", "") or getattr(row, "silent_s", 0)),
+        "tone": table.tone(row),
+        "tones": [column.tone(row) for column in table.columns],
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from logpipeline_cli.output import bytes_text, escaped_name, seconds_text
@@ -18,9 +19,21 @@ SPARK_WIDTH = 12
 ROWS_MAX = 200
 PARTITIONS_LISTED_MAX = 8
 
+# A line that waits for so long is late. A burst is over by then.
+LATE_S = 30.0
+FINE = "fine"
+
 Row = Any
 # The order in which rows come: what is worst first.
 WORST = ""
+
+
+class Tone(StrEnum):
+    """How a cell stands out: it is as it should be, it is late, or something is wrong."""
+
+    PLAIN = ""
+    LATE = "late"
+    BAD = "bad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +46,8 @@ class Column:
     is_number: bool = True
     # What a page draws as a line in place of the text.
     history: Callable[[Row], Sequence[float]] | None = None
+    # What its value means for a person who looks.
+    tone: Callable[[Row], Tone] = lambda _: Tone.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,11 @@ class Table:
         """Return the texts of *row*, safe on a terminal."""
         return [escaped_name(column.text(row)) for column in self.columns]
 
+    def tone(self, row: Row) -> Tone:
+        """Return the worst tone of the cells of *row*."""
+        tones = {column.tone(row) for column in self.columns}
+        return next((tone for tone in (Tone.BAD, Tone.LATE) if tone in tones), Tone.PLAIN)
+
     def _holds(self, row: Row, text: str) -> bool:
         names = (column.text(row) for column in self.columns if not column.is_number)
         return not text or any(text in name.casefold() for name in names)
@@ -76,7 +96,31 @@ def _bytes(title: str, value: Callable[[Row], float]) -> Column:
 
 
 def _seconds(title: str, value: Callable[[Row], float]) -> Column:
-    return Column(title, lambda row: _or_blank(value(row), seconds_text), value)
+    return Column(
+        title,
+        lambda row: _or_blank(value(row), seconds_text),
+        value,
+        tone=lambda row: Tone.LATE if value(row) > LATE_S else Tone.PLAIN,
+    )
+
+
+def _gone_bytes(title: str, value: Callable[[Row], float]) -> Column:
+    return Column(
+        title,
+        lambda row: _or_blank(value(row), bytes_text),
+        value,
+        tone=lambda row: Tone.BAD if value(row) else Tone.PLAIN,
+    )
+
+
+def _state(text: Callable[[Row], str]) -> Column:
+    return Column(
+        "STATE",
+        text,
+        text,
+        is_number=False,
+        tone=lambda row: Tone.PLAIN if text(row) == FINE else Tone.BAD,
+    )
 
 
 def _spark(history: Callable[[Row], Sequence[float]]) -> Column:
@@ -108,7 +152,7 @@ def count_text(value: float) -> str:
 
 def state_text(problem: str, silent_s: float) -> str:
     """Return the state of a component: its problem, or that it does not answer."""
-    return f"no answer for {seconds_text(silent_s)}" if silent_s else problem or "fine"
+    return f"no answer for {seconds_text(silent_s)}" if silent_s else problem or FINE
 
 
 def rates_text(stage: Stage) -> str:
@@ -148,8 +192,8 @@ SOURCES = Table(
         _seconds("WAITING", lambda row: row.waiting_s),
         _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
         _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
-        _bytes("MISSING", lambda row: row.missing_bytes),
-        _bytes("LOST", lambda row: row.lost_bytes),
+        _gone_bytes("MISSING", lambda row: row.missing_bytes),
+        _gone_bytes("LOST", lambda row: row.lost_bytes),
         _name("SHIPPER", lambda row: row.shipper or "none"),
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
     ),
@@ -168,8 +212,8 @@ HOSTS = Table(
         _seconds("WAITING", lambda row: row.waiting_s),
         _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
         _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
-        _bytes("MISSING", lambda row: row.missing_bytes),
-        _bytes("LOST", lambda row: row.lost_bytes),
+        _gone_bytes("MISSING", lambda row: row.missing_bytes),
+        _gone_bytes("LOST", lambda row: row.lost_bytes),
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
     ),
 )
@@ -181,7 +225,7 @@ MISSING = Table(
     (
         _name("HOST", lambda row: row.host),
         _name("SOURCE", lambda row: row.source),
-        _bytes("BYTES", lambda row: row.bytes),
+        _gone_bytes("BYTES", lambda row: row.bytes),
         _name("WHAT", lambda row: row.what),
         _name("SAID BY", lambda row: row.by),
         _name("SINCE", lambda row: time_text(row.since_ns) if row.since_ns else ""),
@@ -195,7 +239,7 @@ PARTITIONS = Table(
     (
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
         _name("OWNER", lambda row: row.owner or "none"),
-        _name("STATE", lambda row: row.state or "fine"),
+        _state(lambda row: row.state or FINE),
         _count("MESSAGES/S", lambda row: row.stored_s),
         _count("LINES/S", lambda row: row.rate.lines_s),
         _bytes("BYTES/S", lambda row: row.rate.bytes_s),
@@ -203,8 +247,8 @@ PARTITIONS = Table(
         _seconds("LAG", lambda row: row.lag_s),
         _bytes("UNCOLLECTED", lambda row: row.lag_bytes),
         _bytes("STORED", lambda row: row.bytes),
-        _bytes("MISSING", lambda row: row.missing_bytes),
-        _bytes("LOST", lambda row: row.lost_bytes),
+        _gone_bytes("MISSING", lambda row: row.missing_bytes),
+        _gone_bytes("LOST", lambda row: row.lost_bytes),
     ),
 )
 
@@ -215,14 +259,14 @@ COLLECTORS = Table(
     (
         _name("COLLECTOR", lambda row: row.member),
         _name("GROUP", lambda row: row.group),
-        _name("STATE", lambda row: state_text(row.problem, row.silent_s)),
+        _state(lambda row: state_text(row.problem, row.silent_s)),
         _count("LINES/S", lambda row: row.rate.lines_s),
         _bytes("BYTES/S", lambda row: row.rate.bytes_s),
         _spark(lambda row: row.rate.history),
         _seconds("LAG", lambda row: row.lag_s),
         _bytes("PENDING", lambda row: row.pending_bytes),
         _bytes("UNCOMMITTED", lambda row: row.uncommitted_bytes),
-        _bytes("MISSING", lambda row: row.missing_bytes),
+        _gone_bytes("MISSING", lambda row: row.missing_bytes),
         _name("PARTITIONS", lambda row: _partitions_text(row.partitions)),
     ),
 )
@@ -233,7 +277,7 @@ SHIPPERS = Table(
     lambda row: (row.name,),
     (
         _name("SHIPPER", lambda row: row.name),
-        _name("STATE", lambda row: state_text(row.problem, row.silent_s)),
+        _state(lambda row: state_text(row.problem, row.silent_s)),
         _count("HOSTS", lambda row: row.hosts),
         _count("SOURCES", lambda row: row.sources),
         _count("LINES/S", lambda row: row.rate.lines_s),
@@ -242,7 +286,7 @@ SHIPPERS = Table(
         _seconds("WAITING", lambda row: row.waiting_s),
         _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
         _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
-        _bytes("MISSING", lambda row: row.missing_bytes),
+        _gone_bytes("MISSING", lambda row: row.missing_bytes),
     ),
 )
 
@@ -267,7 +311,7 @@ TABLES = Table(
     lambda row: (row.name,),
     (
         _name("TABLE", lambda row: row.name),
-        _name("STATE", lambda row: row.problem or "fine"),
+        _state(lambda row: row.problem or FINE),
         _count("LINES/S", lambda row: row.lines_s),
         _spark(lambda row: row.history),
         _count("LINES", lambda row: row.rows),

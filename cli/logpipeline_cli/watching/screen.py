@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -27,6 +27,7 @@ from logpipeline_cli.watching.columns import (
     SOURCES,
     WORST,
     Table,
+    Tone,
     count_text,
     rates_text,
     waiting_text,
@@ -39,6 +40,8 @@ from logpipeline_cli.watching.series import sparkline
 
 PROBLEMS_SHOWN_MAX = 4
 STAGE_SPARK_WIDTH = 10
+NAME_CHARS_MAX = 48
+STYLES = {Tone.PLAIN: "", Tone.LATE: "yellow", Tone.BAD: "bold red"}
 TAIL_LINES_MAX = 2000
 LIFE_EVERY_S = 2.0
 
@@ -403,7 +406,12 @@ class TopScreen(Screen[None]):
             table.clear()
         for row in rows:
             cells = zip(chosen.columns, chosen.cells(row), strict=True)
-            table.add_row(*(_aligned(text, is_right=each.is_number) for each, text in cells))
+            table.add_row(
+                *(
+                    _aligned(shortened(text), is_right=each.is_number, tone=each.tone(row))
+                    for each, text in cells
+                )
+            )
         if rows:
             keys = [chosen.key(row) for row in rows]
             key = chosen.key(under) if under is not None else None
@@ -413,8 +421,17 @@ class TopScreen(Screen[None]):
                 table.scroll_to(x, y, animate=False)
 
 
-def _aligned(text: str, *, is_right: bool) -> Text:
-    return Text(text, justify="right" if is_right else "left", no_wrap=True)
+def shortened(text: str) -> str:
+    """Return a name that leaves room for the other columns: its beginning and its end."""
+    if len(text) <= NAME_CHARS_MAX:
+        return text
+    kept = NAME_CHARS_MAX - 1
+    return f"{text[: kept // 3]}…{text[kept // 3 - kept :]}"
+
+
+def _aligned(text: str, *, is_right: bool, tone: Tone = Tone.PLAIN) -> Text:
+    justify: Literal["left", "right"] = "right" if is_right else "left"
+    return Text(text, style=STYLES[tone], justify=justify, no_wrap=True)
 
 
 class TopApp(App[None]):

@@ -69,7 +69,7 @@ export class TablePage {
   }
 
   drawRow(node, row, columns) {
-    node.className = row.bad ? "bad" : row.late ? "late" : "";
+    node.className = row.tone;
     if (node.children.length !== columns.length)
       node.replaceChildren(...columns.map((column) => el("td", { class: column.number ? "number" : "name" })));
     columns.forEach((column, at) => {
@@ -82,6 +82,7 @@ export class TablePage {
         return;
       }
       const text = row.cells[at];
+      cell.className = `${column.number ? "number" : "name"} ${row.tones[at]}`;
       const links = column.title === "SOURCE" && row.source ? `#/source/${row.source}` : "";
       if (!links) return setText(cell, text);
       let link = cell.firstElementChild;
