@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -16,16 +17,24 @@ import logpipeline.nats.connection
 from components.shipping import jetstream
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket, Conflict, bucket_stream_config
-from logpipeline.nats.connection import Connection, NatsOptions, NoResponders
+from logpipeline.nats.connection import (
+    Connection,
+    NatsOptions,
+    NoResponders,
+    NotSent,
+    OutcomeUnknown,
+)
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import PullReader, ReaderClosed
 from logpipeline.nats.scan import DirectReader, Range, Scan
 from simulated.loop import VirtualLoop
 from simulated.network import Network
 from simulated.server import Server
+from waiting import eventually
 
 Answers = list[Any]
 Script = Callable[[JetStream], Awaitable[Answers]]
+FaultScript = Callable[[JetStream, "Faults"], Awaitable[Answers]]
 STREAM = {"name": "S", "subjects": ["s.>"], "storage": "file", "allow_direct": True}
 CONSUMER = {"ack_policy": "none", "deliver_policy": "all", "mem_storage": True}
 # Differ from run to run, and are nothing that anyone compares.
@@ -213,6 +222,64 @@ async def _until_closed(reader: PullReader) -> None:
         await reader.take(timeout_s=1.0)
 
 
+class Faults(Protocol):
+    """What happens to a server: the same to the real one and to its model."""
+
+    async def keep(self) -> None:
+        """Keep its store as it is."""
+
+    async def go_back(self) -> None:
+        """Have it come back with the store that was kept."""
+
+
+async def expiry(js: JetStream, faults: Faults) -> Answers:
+    """What is too old is gone, and its sequences are not used again."""
+    second_ns = 10**9
+    await made(js, max_age=second_ns, duplicate_window=second_ns)
+    said: Answers = [await js.publish("s.a", b"%d" % number) for number in range(3)]
+    await eventually(lambda: _is_empty(js))
+    said += [await state(js), of(await js.message("S", 2)), of(await js.last_message("S", "s.a"))]
+    return [*said, await js.publish("s.a", b"after"), await state(js)]
+
+
+async def _is_empty(js: JetStream) -> bool:
+    return not (await state(js))["messages"]
+
+
+async def full(js: JetStream, faults: Faults) -> Answers:
+    """A stream with too many bytes refuses, and takes again what fits once some are gone."""
+    await made(js, discard="new", max_bytes=1000)
+    said = [await tried(js.publish("s.a", b"x" * 400)) for _ in range(4)]
+    said += [await state(js), await js.message_delete("S", 1), await state(js)]
+    said += [await tried(js.publish("s.a", b"x" * 400)) for _ in range(2)]
+    await js.call("STREAM.PURGE.S")
+    return [*said, await tried(js.publish("s.b", b"x" * 400)), await state(js)]
+
+
+async def roll_back(js: JetStream, faults: Faults) -> Answers:
+    """A server that comes back without its last messages hands out their sequences again, knows the
+    ids of those that it kept, and has no consumer of before.
+    """
+    await made(js, duplicate_window=120_000_000_000)
+    for number in range(1, 6):
+        await js.publish("s.a", b"%d" % number, {"Nats-Msg-Id": str(number)})
+    await faults.keep()
+    for number in range(6, 9):
+        await js.publish("s.b", b"%d" % number, {"Nats-Msg-Id": str(number)})
+    await js.consumer_create("S", {**CONSUMER, "name": "c"}, action="create")
+    await faults.go_back()
+    said: Answers = [
+        await state(js),
+        of(await js.message("S", 7)),
+        of(await js.last_message("S", "s.b")),
+        await js.consumer_delete("S", "c"),
+        await js.publish("s.a", b"again", {"Nats-Msg-Id": "5"}),
+        await js.publish("s.b", b"again", {"Nats-Msg-Id": "7"}),
+    ]
+    return [*said, of(await js.message("S", 6)), await state(js)]
+
+
+FAULTS = (expiry, full, roll_back)
 SCRIPTS = (acknowledgements, limits, direct_gets, purges, values, consumers, filtered)
 
 
@@ -224,10 +291,79 @@ async def test_both_answer_alike(
     async with jetstream(nats_server) as js:
         real = _plain(await script(js))
 
-    assert _plain(await asyncio.to_thread(_of_model, script, monkeypatch)) == real
+    model = await asyncio.to_thread(_of_model, lambda js, server: script(js), monkeypatch)
+    assert _plain(model) == real
 
 
-def _of_model(script: Script, monkeypatch: pytest.MonkeyPatch) -> Answers:
+@pytest.mark.parametrize("script", FAULTS, ids=lambda script: script.__name__)
+async def test_both_fail_alike(
+    nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, script: FaultScript
+) -> None:
+    """What expires, what is refused, and what a server is that lost its last messages."""
+    async with jetstream(nats_server) as js:
+        real = _plain(await script(js, RealFaults(nats_server, js)))
+
+    assert _plain(await asyncio.to_thread(_of_failing_model, script, monkeypatch)) == real
+
+
+class RealFaults:
+    """Faults of a nats-server."""
+
+    def __init__(self, server: EmbeddedServer, js: JetStream) -> None:
+        self._server = server
+        self._js = js
+        self._kept = server.folder / "kept"
+
+    async def keep(self) -> None:
+        """Keep its store as it is."""
+        await self._server.stop()
+        await asyncio.to_thread(shutil.copytree, self._server.store, self._kept)
+        await self._again()
+
+    async def go_back(self) -> None:
+        """Have it come back with the store that was kept."""
+        await self._server.stop()
+        await asyncio.to_thread(shutil.rmtree, self._server.store)
+        await asyncio.to_thread(shutil.copytree, self._kept, self._server.store)
+        await self._again()
+
+    async def _again(self) -> None:
+        await self._server.start()
+        await eventually(self._answers)
+
+    async def _answers(self) -> bool:
+        try:
+            return await self._js.stream_info("S") is not None
+        except (ApiError, NoResponders, NotSent, OutcomeUnknown):
+            return False
+
+
+class ModelFaults:
+    """Faults of a model."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._last: dict[str, int] = {}
+
+    async def keep(self) -> None:
+        """Keep how far its streams are."""
+        self._last = {name: stream.last for name, stream in self._server.streams.items()}
+
+    async def go_back(self) -> None:
+        """Have it come back with what it had then."""
+        streams = self._server.streams
+        self._server.lose_tails({n: streams[n].last - last for n, last in self._last.items()})
+        # Whoever was connected is cut off, and connects again.
+        await asyncio.sleep(5)
+
+
+def _of_failing_model(script: FaultScript, monkeypatch: pytest.MonkeyPatch) -> Answers:
+    return _of_model(lambda js, server: script(js, ModelFaults(server)), monkeypatch)
+
+
+def _of_model(
+    script: Callable[[JetStream, Server], Awaitable[Answers]], monkeypatch: pytest.MonkeyPatch
+) -> Answers:
     random = Random(1)
     loop = VirtualLoop(random)
     server = Server(loop, lambda what: None)
@@ -239,7 +375,7 @@ def _of_model(script: Script, monkeypatch: pytest.MonkeyPatch) -> Answers:
         connection = Connection(NatsOptions(name="test"))
         await connection.start(patience_s=10)
         try:
-            return await script(JetStream(connection))
+            return await script(JetStream(connection), server)
         finally:
             await connection.close()
 
