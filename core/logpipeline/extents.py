@@ -30,6 +30,9 @@ HOLE_BYTES_COUNTED_MAX = 64 * 1024**3
 # Ends of batches at which the checksum is remembered: those in flight, and those that a forger may
 # have put behind them.
 MARKS_MAX = 4
+# The same of extents that do not go back to where shipping began, shared by all of a generation. A
+# batch that comes again is known there by a checksum alone, and would be written again without.
+MARKS_APART_MAX = 256
 # Extents beside the one that is continued; the oldest further ones are forgotten.
 ASIDES_MAX = 8
 
@@ -176,8 +179,8 @@ def take(
     is_next = last is not None and last.end == batch.start == known.high
     if last is not None and is_next and (last.after == before or last.is_believed):
         # The usual case.
-        marks = _latest((*last.marks, (batch.end, after))) if after is not None else ()
-        grown = last._replace(end=batch.end, marks=marks)
+        marks = () if after is None else (*last.marks, (batch.end, after))
+        grown = last._replace(end=batch.end, marks=_kept(known, last.start, marks))
         extents = (*known.extents[:-1], grown)
         return Taken(known._replace(extents=extents), ((batch.start, batch.end),))
     if before is None and known.is_chained:
@@ -296,9 +299,8 @@ class _Placing:
         marks = {**dict(made.marks), **dict(extent.marks)}
         if made.before is not None and made.start > extent.start:
             marks[made.start] = made.before
-        return Extent(
-            first.start, max(made.end, extent.end), first.before, _latest(sorted(marks.items()))
-        )
+        kept = _kept(self._known, first.start, sorted(marks.items()))
+        return Extent(first.start, max(made.end, extent.end), first.before, kept)
 
     def _parts_at(self, match: _Match) -> bool:
         """Return whether batch and extent go on differently behind what they have in common."""
@@ -333,7 +335,7 @@ class _Placing:
             if head.start == head.end:
                 continue
             if head.after is not None and head.after == made.before:
-                marks = _latest((*head.marks, *made.marks))
+                marks = _kept(known, head.start, (*head.marks, *made.marks))
                 made = Extent(head.start, made.end, head.before, marks)
             else:
                 kept.append(head)
@@ -361,8 +363,11 @@ def _start(extent: Extent) -> int:
     return extent.start
 
 
-def _latest(marks: Sequence[Mark]) -> tuple[Mark, ...]:
-    return tuple(marks[-MARKS_MAX:])
+def _kept(known: GenerationState, start: int, marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Return the last of *marks*, as many as an extent from *start* on may have."""
+    if start == known.begun:
+        return tuple(marks[-MARKS_MAX:])
+    return tuple(marks[-max(MARKS_MAX, MARKS_APART_MAX // max(1, len(known.extents))) :])
 
 
 def _sizes(extents: Iterable[Extent]) -> int:

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from logpipeline.checksum import NOTHING, Checksum, extend
 from logpipeline.deduplication import Decision, SourceState, decide, decode, encode
-from logpipeline.extents import EXTENTS_MAX, HOLE_BYTES_COUNTED_MAX, Repeat
+from logpipeline.extents import (
+    EXTENTS_MAX,
+    HOLE_BYTES_COUNTED_MAX,
+    MARKS_APART_MAX,
+    MARKS_MAX,
+    Repeat,
+)
 from logpipeline.wire import Batch, Checksums
 
 NAME = "a" * 16
@@ -154,6 +160,47 @@ def test_bytes_that_come_again_in_other_pieces_and_any_order_are_written_once(
     assert sorted(collected.true_bytes()) == list(TRUTH)
     assert collected.knowledge.missing == 0
     assert len(collected.knowledge.generations[0].extents) == 1
+
+
+@given(CUTS, st.sets(st.integers(0, 11), min_size=1), st.permutations(range(13)))
+def test_batches_behind_an_open_hole_that_come_again_are_written_once(
+    cuts: list[int], lost: set[int], order: list[int]
+) -> None:
+    """As they do from a shipper that was away for longer than the server knows their ids."""
+    collected = Collected()
+    pieces = list(itertools.pairwise(cuts))
+    kept = [number for number in range(len(pieces)) if number not in lost]
+    for number in kept:
+        collected.genuine(*pieces[number])
+    for number in order:
+        if number in kept:
+            collected.genuine(*pieces[number], resend=True)
+    written = sorted(collected.true_bytes())
+    for number in set(range(len(pieces))) - set(kept):
+        collected.genuine(*pieces[number], resend=True)
+
+    assert written == [byte for number in kept for byte in TRUTH[slice(*pieces[number])]]
+    assert sorted(collected.true_bytes()) == list(TRUTH)
+    assert decode(encode(collected.knowledge)) == collected.knowledge
+
+
+def test_checksums_of_extents_are_bounded() -> None:
+    """All of a generation share a limit, and what was joined to the begin needs few."""
+    collected = Collected()
+    size = 3
+    file = TRUTH * 10
+    before = extend(NOTHING, file[:size])
+    for start in range(size, len(file) - size, size):
+        data = file[start : start + size]
+        collected.take(batch(data, start, before), data)
+        before = extend(before, data)
+    (known,) = collected.knowledge.generations
+    assert len(known.extents[0].marks) == MARKS_APART_MAX
+
+    collected.take(batch(file[:size], 0, NOTHING), file[:size])
+
+    (known,) = collected.knowledge.generations
+    assert [len(extent.marks) for extent in known.extents] == [MARKS_MAX]
 
 
 def test_a_message_that_is_read_again_brings_nothing() -> None:

@@ -377,6 +377,51 @@ def test_counts_follow_though_a_crash_kept_them_from_it(storage: LocalStorage, a
     assert [sum(counted(storage, each)) for each in (ROLLUP_MINUTE, ROLLUP_SOURCE)] == [200, 200]
 
 
+class Beside:
+    """A log whose next commit comes behind that of another writer, which *call* makes."""
+
+    def __init__(self, log: Log, call: Callable[[], None]) -> None:
+        self._log = log
+        self._calls = [call]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    def commit(self, change: Change) -> None:
+        if self._calls:
+            self._calls.pop()()
+        self._log.commit(change)
+
+
+@pytest.mark.parametrize("area", [ROLLUP_MINUTE, ROLLUP_SOURCE])
+def test_counts_that_the_former_writer_commits_meanwhile_end_no_successor(
+    storage: LocalStorage, area: str
+) -> None:
+    """Two writers would end each other: the former one by its next batch, this one by the counts
+    of the last one.
+    """
+    counted_batch(opened(storage), storage, 1, 50)
+    of = logs(storage)
+    former = opened(storage, of={**of, area: Cut(of[area])})  # type: ignore[dict-item]
+    with pytest.raises(Killed):
+        counted_batch(former, storage, 51, 100)
+    number = former.state.transaction
+    files_of = former.state.counted.files[area]
+
+    def goes_on() -> None:
+        of[area].commit(Change(operation="WRITE", added=files_of, transaction=number))
+
+    fresh = logs(storage)
+    beside = Beside(fresh[area], goes_on)
+    successor = opened(storage, of={**fresh, area: beside})  # type: ignore[dict-item]
+    counted_batch(successor, storage, 101, 150)
+
+    with pytest.raises(Overtaken):
+        counted_batch(former, storage, 101, 150)
+    assert keys_of(storage) == keys(1, 150)
+    assert [sum(counted(storage, each)) for each in (ROLLUP_MINUTE, ROLLUP_SOURCE)] == [300, 300]
+
+
 def counted(storage: LocalStorage, area: str) -> list[int]:
     """Return how many lines each row of counts says."""
     table = DeltaTable(f"{storage.url}/{area}").to_pyarrow_table()

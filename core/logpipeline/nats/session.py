@@ -28,6 +28,10 @@ nats.aio.client.DEFAULT_BUFFER_SIZE = 512 * 1024
 # nats-server's default max_control_line is 4 KiB; an INFO line of a large cluster is longer.
 CONTROL_LINE_BYTES_MAX = 256 * 1024
 
+# The server adds it to each stored message that it hands out by a direct get, and to no message of
+# its own.
+_STORED = b"\r\nNats-Sequence: "
+
 
 class RawMessage(NamedTuple):
     """A message as it came; *headers* is the whole block with its first line, or empty."""
@@ -39,12 +43,12 @@ class RawMessage(NamedTuple):
 
     @property
     def status(self) -> int:
-        """The status code of a message of the server itself (408, 409, 503, …), or 0."""
-        word = (
-            self.headers[8:13].strip().split(b"\r\n")[0][:3]
-            if self.headers.startswith(b"NATS/1.0 ")
-            else b""
-        )
+        """The status code of a message of the server itself (408, 409, 503, …), or 0. The status
+        line of a stored message says nothing: its publisher wrote it.
+        """
+        if not self.headers.startswith(b"NATS/1.0 ") or _STORED in self.headers:
+            return 0
+        word = self.headers[8:13].strip().split(b"\r\n")[0][:3]
         return int(word) if word.isdigit() else 0
 
     @property

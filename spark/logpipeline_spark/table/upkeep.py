@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from logpipeline.failpoints import reach
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late, Logs
 from logpipeline_spark.table import counts
@@ -99,6 +101,9 @@ class Upkeep:
             if self._replace(area, merge.sources, entries, begun):
                 done.append(merge)
             reach("table.merge-committed")
+        if done:
+            # The next merge may be an hour away.
+            pa.default_memory_pool().release_unused()
         return done
 
     def retain(self, now: datetime, limits: Limits) -> list[FileEntry]:

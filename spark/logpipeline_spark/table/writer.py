@@ -216,8 +216,18 @@ class TableWriter:
     def _catch_up(self) -> None:
         """Let the logs of counts follow that of lines after a crash in between."""
         for area in self.state.counted.files:
-            if (self._logs[area].transaction() or 0) < self.state.counted.transaction:
+            if self._is_counted(area):
+                continue
+            try:
                 self._count(area)
+            except Overtaken:
+                # The former writer may be alive, and commit the counts of its last batch itself.
+                # It cannot commit another batch, so this writer need not end for it.
+                if not self._is_counted(area):
+                    raise
+
+    def _is_counted(self, area: str) -> bool:
+        return (self._logs[area].transaction() or 0) >= self.state.counted.transaction
 
     def _count(self, area: str) -> None:
         counted = self.state.counted

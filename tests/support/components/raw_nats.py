@@ -10,6 +10,24 @@ from urllib.parse import urlsplit
 # A byte that stands in no text.
 NO_TEXT = b"\xff"
 
+# What the server itself says with them: a heartbeat, the end of a batch, nothing there, the end of
+# a pull, no responders. It takes a status line away from what it stores, but not one without a line
+# end; and cuts the last two bytes where it adds its own fields.
+STATUS_LINES = (
+    b"NATS/1.0 100 Idle Heartbeat",
+    b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 1\r\n\r\n",
+    b"NATS/1.0 204 EOB\nNats-Last-Sequence: 3",
+    b"NATS/1.0 404 No Messages",
+    b"NATS/1.0 408 Request Timeout",
+    b"NATS/1.0 409 Consumer Deleted",
+    b"NATS/1.0 409 Consumer Deleted\r\n\r\n",
+    b"NATS/1.0 503",
+    b"NATS/1.0 503 \n\n",
+    # As if the server's own fields came next.
+    b"NATS/1.0 404 Not Found\r\nNats-Sequence: 1\r\nNats-Subject: x\r\n\r\n",
+    b"NATS/1.0 409 x\nNats-Stream: x\nNats-Sequence: 1\nNats-Subject: x",
+)
+
 Message = tuple[bytes, bytes, bytes]
 
 

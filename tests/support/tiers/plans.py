@@ -19,10 +19,12 @@ QUICK, LONG = ("-m", "not long"), ("-m", "long")
 # A compiler keeps all processors busy, but beside it there is room for what mostly waits. Packages
 # for images are fetched, and unpacked one by one.
 BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
-# Two clusters, with all their pods: beside them there is room for what mostly waits.
-NODES_LOAD = 1.2
+# Two clusters, with all their pods, which wait more than they compute.
+NODES_LOAD = 1.0
 # A JVM starts with all processors, and then waits for servers and disks.
 SPARK_LOAD = 0.6
+# Each of its tests waits for an operator's next look.
+OPERATOR_LOAD = 0.4
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
 # heals by itself after some seconds.
 LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"
@@ -64,19 +66,19 @@ def test_all() -> list[Step]:
     # kind, with Docker, brings its own.
     built = [] if requirements.is_docker_there() else _built_for_nodes()
     longest = [
-        *built,
+        *(built or [_built_api()]),
         *_built_for_spark43(),
         _own_jars(),
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         _spark("spark", REST),
+        # Tests of the chart use Helm.
+        _operator("operator", REST, after=tuple(s.name for s in built if s.name == ALL_BUILT)),
         _faults("faults", REST),
         _simulation("simulation", REST),
     ]
     return [
         *longest,
         *(step for step in test() if step.name not in {each.name for each in longest}),
-        # Tests of the chart use Helm.
-        _operator("operator", REST, after=tuple(s.name for s in built if s.name == ALL_BUILT)),
         _live("live-long", LONG),
         pytest_step(
             "spark43",
@@ -184,7 +186,7 @@ def _spark(name: str, marks: tuple[str, ...]) -> Step:
 def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "the operator and a real kube-apiserver"
     words = ("tests/operator", "-n", OPERATOR_WORKERS, "--timeout=180", *marks)
-    return pytest_step(name, shows, *words, load=0.6, after=("build-api", *after))
+    return pytest_step(name, shows, *words, load=OPERATOR_LOAD, after=("build-api", *after))
 
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
