@@ -15,7 +15,8 @@ from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 
 MESSAGES = 6
-READ_S = 20
+# A net for hangs, wide enough for a machine that runs other tests beside.
+READ_S = 60
 
 
 @pytest.fixture
@@ -48,8 +49,9 @@ async def test_a_closed_reader_holds_nothing_though_its_iterator_is_kept(
             first.processed()
         async with logpipeline.open_reader("billing", **where, until_caught_up=True) as another:
             rest = [batch async for batch in another]
-        with pytest.raises(logpipeline.ConsumeError, match="the reader is closed"):
-            await anext(batches)
+        for _ in range(2):
+            with pytest.raises(logpipeline.ConsumeError, match="the reader is closed"):
+                await anext(batches)
 
     assert sorted(texts([first, *rest])) == sorted(streams.written)
 
