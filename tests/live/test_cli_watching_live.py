@@ -220,14 +220,13 @@ async def test_the_console_shows_a_pipeline_and_ends_with_ctrl_c(up: PipelineUp)
         # The tail begins with the first question.
         await browser.ask("api/lines?host=web1")
         async with written(up):
-            up.append([ATTACK])
+
+            async def ask() -> Any:
+                up.append([ATTACK])
+                return await browser.ask("api/lines?host=web1")
+
             lines = await found(
-                lambda: browser.ask("api/lines?host=web1"),
-                lambda each: (
-                    any("script" in line["text"] for line in each["lines"])
-                    or bool(up.append([ATTACK]))
-                ),
-                "lines",
+                ask, lambda each: any("script" in line["text"] for line in each["lines"]), "lines"
             )
         texts = [line["text"] for line in lines["lines"]]
         assert "<script>alert(1)</script>\\x1b[2J" in texts
