@@ -87,7 +87,9 @@ async def test_top_shows_a_source_its_rate_its_life_and_its_lines(up: PipelineUp
         async with app.run_test(size=(200, 50)) as pilot:
             await until(pilot, lambda: len(cells(pilot)) == 1, "a row")
             await until(pilot, lambda: bool(cells(pilot)[0][2]), "a rate of lines")
-            assert cells(pilot)[0][:2] == ["web1", str(up.logs / "app.log")]
+            host, path, *_ = cells(pilot)[0]
+            # A long path is shortened in its middle.
+            assert (host, path[:5], path[-13:]) == ("web1", str(up.logs)[:5], "/logs/app.log")
             assert "no problems" in shown(pilot, "problems")
 
             await pilot.press("4")
