@@ -1,0 +1,119 @@
+"""What the servers of a JetStream cluster do to a pipeline whose streams have three replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults import settings
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.server_cluster import SERVERS, ServerCluster
+from faults.shape import Shape
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
+from waiting import eventually
+
+PARTS = ("shipper-0", "collector-0", "collector-1")
+REPLICATED: dict[str, Any] = {"stream": {"replicas": SERVERS}}
+ROUNDS, ROUNDS_SOAK = 3, 60
+FROZEN_S = 3.0
+
+
+async def restarted(pipeline: PipelineUnderTest, servers: ServerCluster, number: int) -> None:
+    """One server ends in good order, and starts again."""
+    await servers.stop_one(number)
+    await pipeline.write(300)
+    servers.start_one(number)
+
+
+async def killed(pipeline: PipelineUnderTest, servers: ServerCluster, number: int) -> None:
+    """One server ends at once, and starts again."""
+    servers.kill_one(number)
+    await pipeline.write(300)
+    servers.start_one(number)
+
+
+async def frozen(pipeline: PipelineUnderTest, servers: ServerCluster, number: int) -> None:
+    """One server does not run for a while."""
+    servers.freeze_one(number)
+    await pipeline.write(300)
+    # The time itself is the fault: the others elect leaders meanwhile.
+    await asyncio.sleep(FROZEN_S)
+    servers.thaw_one(number)
+
+
+async def moved(pipeline: PipelineUnderTest, servers: ServerCluster, number: int) -> None:
+    """The leader of each log stream gives up."""
+    names = pipeline.pipeline.names
+    for partition in range(pipeline.shape.partitions):
+        stream = names.stream(partition)
+        with_leader = f"STREAM.LEADER.STEPDOWN.{stream}"
+
+        async def is_moved(request: str = with_leader) -> bool:
+            try:
+                await pipeline.js.call(request)
+            except (ApiError, NotSent, OutcomeUnknown):
+                return False
+            return True
+
+        await eventually(is_moved, within_s=60, what=f"the leader of {stream} gives up")
+    await pipeline.write(300)
+
+
+async def is_writable(pipeline: PipelineUnderTest) -> bool:
+    """Return whether each stream of *pipeline*, of which some were just made, has a leader."""
+    names = pipeline.pipeline.names
+    streams = [names.stream(number) for number in range(pipeline.shape.partitions)]
+    for stream in (*streams, pipeline.state.bucket.stream):
+        try:
+            info = await pipeline.js.stream_info(stream)
+        except (ApiError, NotSent, OutcomeUnknown):
+            return False
+        if info is None or not info["cluster"].get("leader"):
+            return False
+    return True
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[ServerCluster]:
+    """Three servers, not yet started."""
+    made = ServerCluster(tmp_path / "nats")
+    yield made
+    made.kill()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", [moved, restarted, killed, frozen], ids=lambda f: f.__name__)
+async def test_servers_of_a_cluster_lose_and_repeat_nothing(
+    tmp_path: Path,
+    seed: int,
+    servers: ServerCluster,
+    fault: Callable[[PipelineUnderTest, ServerCluster, int], Any],
+    say: Callable[[str], None],
+) -> None:
+    """Each server in turn, while each part of the pipeline is a client of another one."""
+    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed, spec=REPLICATED))
+    pipeline.server = servers  # type: ignore[assignment]  # it has what the pipeline uses of one
+    pipeline.urls.update({name: servers.url_of(number) for number, name in enumerate(PARTS)})
+    rounds = ROUNDS_SOAK if settings.is_soak() else ROUNDS
+    async with pipeline:
+        await eventually(lambda: is_writable(pipeline), within_s=60, what="the bucket has a leader")
+        await pipeline.run()
+        info = await pipeline.js.stream_info(pipeline.pipeline.names.stream(0))
+        assert info is not None
+        assert len(info["cluster"]["replicas"]) == SERVERS - 1
+        for number in range(rounds):
+            await pipeline.write(300)
+            await fault(pipeline, servers, number % SERVERS)
+        await pipeline.write(300)
+        began_s = time.monotonic()
+        verdict = await pipeline.settle()
+
+    taken_s = time.monotonic() - began_s
+    say(f"a server {fault.__name__}, {rounds} times: {verdict.summary()}; {taken_s:.0f} s")
+    assert verdict.is_clean, verdict.explain()
