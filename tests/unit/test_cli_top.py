@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
@@ -24,7 +26,7 @@ from logpipeline_cli.watching.columns import PARTITIONS, SOURCES, Tone, count_te
 from logpipeline_cli.watching.gathering import Gathering
 from logpipeline_cli.watching.life import life_of
 from logpipeline_cli.watching.rows import View
-from logpipeline_cli.watching.screen import TopApp, life_text, shortened
+from logpipeline_cli.watching.screen import TailScreen, TopApp, life_text, shortened
 
 HOSTILE = "/var/log/\x1b]0;mine\x07[bold]<script>.log"
 RESOURCE = {
@@ -295,3 +297,24 @@ def test_without_its_packages_top_says_what_to_install(
     assert main(["top"]) == 1
     message = capsys.readouterr().err
     assert message == "logpipeline: textual is not installed: pip install 'logpipeline[top]'\n"
+
+
+class Quiet(TailScreen):
+    """A screen that follows nothing: its test says which lines come."""
+
+    def _follow(self, pattern: re.Pattern[bytes] | None) -> None:
+        pass
+
+
+async def test_a_line_that_comes_while_its_screen_goes_is_no_error() -> None:
+    """Its widgets are gone before what follows the stream has ended."""
+    async with App[None]().run_test() as pilot:
+        screen = Quiet(cast(Gathering, None), None, None)
+        await pilot.app.push_screen(screen)
+        await pilot.pause()
+        await pilot.app.pop_screen()
+        await pilot.pause()
+
+        screen._skipped(1)
+
+        assert not screen.is_attached

@@ -184,19 +184,21 @@ class TailScreen(Screen[None]):
         self._host = host
         self._source = source
         self._is_paused = False
+        # Kept, not looked up: lines still come for a moment while the screen is taken away.
+        self._lines = RichLog(id="lines", max_lines=TAIL_LINES_MAX, wrap=True)
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
         of = f"{self._host} {self._source}" if self._host else "all hosts"
         yield Static(Text(f"lines of {escaped_name(of)}", style="bold"), markup=False)
         yield Input(placeholder="only lines that match this regular expression", id="grep")
-        yield RichLog(id="lines", max_lines=TAIL_LINES_MAX, wrap=True)
+        yield self._lines
         yield Footer()
 
     def on_mount(self) -> None:
         """Begin to follow."""
         self.query_one("#grep", Input).display = False
-        self.query_one("#lines").focus()
+        self._lines.focus()
         self._follow(None)
 
     def action_filter(self) -> None:
@@ -217,7 +219,7 @@ class TailScreen(Screen[None]):
             self.notify(f"{error}", severity="error", markup=False)
             return
         event.input.display = bool(event.value)
-        self.query_one("#lines").focus()
+        self._lines.focus()
         self._follow(pattern if event.value else None)
 
     def _follow(self, pattern: re.Pattern[bytes] | None) -> None:
@@ -252,7 +254,7 @@ class TailScreen(Screen[None]):
 
     def _write(self, text: Text) -> None:
         if not self._is_paused:
-            self.query_one("#lines", RichLog).write(text)
+            self._lines.write(text)
 
 
 class RowTable(DataTable[Text]):
