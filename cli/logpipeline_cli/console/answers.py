@@ -22,7 +22,7 @@ from logpipeline_cli.watching.life import Generation, Life
 from logpipeline_cli.watching.rows import HostRow, MissingRow, SourceRow, Stage, View
 
 PROBLEMS_MAX = 50
-# What is counted of a stage, where its name does not say so.
+# The unit of a stage's count, where its name does not say it.
 COUNTED = {"files": " sources", "table": " lines"}
 ID_BYTES = 9
 TABLES = {table.name.lower(): table for table in ALL}

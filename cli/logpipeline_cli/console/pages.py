@@ -157,7 +157,7 @@ class Pages:
             return _json({"error": str(error)}, 503)
 
     def _wish(self, query: Mapping[str, str]) -> Wish | str:
-        """Return what *query* wants to follow, or what is wrong with it."""
+        """Return the tail that *query* asks for, or the mistake in it."""
         text = query.get("text", "")[:TEXT_MAX]
         if id := query.get("id", ""):
             found = named(self._gathering.views.newest, id)

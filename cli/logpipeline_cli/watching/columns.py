@@ -24,7 +24,7 @@ LATE_S = 30.0
 FINE = "fine"
 
 Row = Any
-# The order in which rows come: what is worst first.
+# The order of rows: the worst first.
 WORST = ""
 
 
@@ -133,7 +133,7 @@ def _spark(history: Callable[[Row], Sequence[float]]) -> Column:
 
 
 def _or_blank(value: float, text: Callable[[float], str]) -> str:
-    """Return a zero as a blank: what is not well stands out."""
+    """Return a number as *text* writes it, and an empty text for zero."""
     return text(value) if value else ""
 
 

@@ -86,7 +86,7 @@ async def ask_collectors(
 def life_of(
     view: View, answers: Iterable[Progress], *, host: str, source: str, partitions: int
 ) -> Life:
-    """Return the life of one source, of what is watched and the *answers* of collectors."""
+    """Return the life of one source, from its watched row and the *answers* of collectors."""
     named = host, source
     row = next((each for each in view.sources if (each.host, each.source) == named), None)
     found, answered = _generations(answers, source, row)

@@ -20,7 +20,8 @@ LINES_A_SECOND_MAX = 200
 BYTES_A_SECOND_MAX = 2 * 1024 * 1024
 TAKE_BYTES_MIN = 16 * 1024
 TAKE_MESSAGES_MAX = 100
-# After so many full looks in a row, what is left is skipped: it would only grow older.
+# After so many full looks in a row the messages that are left are skipped, so that the lines on
+# the screen stay new.
 FULL_MAX = 4
 # A longer line is cut: a screen shows no more of it.
 SHOWN_BYTES_MAX = 4096

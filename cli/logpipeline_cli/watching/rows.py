@@ -148,7 +148,7 @@ class ReaderRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One table: lines per second that come into it, and what is not in it yet."""
+    """One table: the lines written to it each second, and its lag."""
 
     name: str
     path: str

@@ -47,7 +47,7 @@ LIFE_EVERY_S = 2.0
 
 
 def head(view: View, *, is_paused: bool) -> Text:
-    """Return the line above all: the pipeline, and whether what is shown is current."""
+    """Return the head line: the pipeline, and whether the view is current."""
     text = Text(no_wrap=True)
     text.append(f"{view.namespace}/{view.name}", style="bold")
     if view.server:

@@ -97,8 +97,8 @@ class Watch:
                 self._files(shippers, at_s),
                 *_stages(shipper_rows, partitions, collector_rows, tables, readers),
             ),
-            sources=tuple(sorted(sources, key=_source_badness, reverse=True)[:SOURCES_MAX]),
-            hosts=tuple(sorted(_hosts(sources), key=_host_badness, reverse=True)),
+            sources=tuple(sorted(sources, key=_badness, reverse=True)[:SOURCES_MAX]),
+            hosts=tuple(sorted(_hosts(sources), key=_badness, reverse=True)),
             missing=tuple(_rows_of_missing(status)),
             sources_total=sum(each.status.get("sources_total", 0) for each in shippers),
             partitions=tuple(sorted(partitions, key=_partition_badness, reverse=True)),
@@ -499,17 +499,7 @@ def _silent(shippers: Iterable[ShipperRow], collectors: Iterable[CollectorRow]) 
             yield f"{each.member} has not answered for {each.silent_s:.0f} s"
 
 
-def _source_badness(row: SourceRow) -> tuple[float, ...]:
-    return (
-        row.missing_bytes + row.lost_bytes,
-        row.waiting_s,
-        row.backlog_bytes,
-        row.on_the_way_bytes,
-        row.rate.bytes_s,
-    )
-
-
-def _host_badness(row: HostRow) -> tuple[float, ...]:
+def _badness(row: SourceRow | HostRow) -> tuple[float, ...]:
     return (
         row.missing_bytes + row.lost_bytes,
         row.waiting_s,
