@@ -12,6 +12,7 @@ import sys
 import urllib.request
 from collections.abc import Iterable
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -245,6 +246,9 @@ def _is_ready(part: RunningPart) -> bool:
     try:
         with urllib.request.urlopen(f"http://{part.http}/readyz", timeout=1):
             return bool(part.pid)
+    except HTTPException:
+        # Another program took the port before the part listened on it: it starts again on another.
+        return False
     except OSError:
         return False
 
