@@ -66,12 +66,21 @@ async def state_of(kube: Cluster, js: JetStream, namespace: str) -> State:
         "resource": _resource(resource) if resource else None,
         "children": children,
         "binding": _child(binding) if binding else None,
+        "allowed": await _allowed(kube, namespace),
         "jetstream": await jetstream_of(js, namespace),
     }
     text = json.dumps(_cleaned(state), sort_keys=True).replace(namespace, "NAMESPACE")
     # Managed fields name owners by their uid.
     cleaned: State = json.loads(UID.sub("UID", text))
     return cleaned
+
+
+async def _allowed(kube: Cluster, namespace: str) -> list[State]:
+    """Return what the operator keeps of versions that the class allowed: one, once it is done. A
+    StatefulSet has revisions of its own.
+    """
+    found, _ = await kube.list(kind("ControllerRevision"), namespace, f"{PIPELINE_LABEL}={NAME}")
+    return [each["data"] for each in found if f"{NAME}-allowed-" in each["metadata"]["name"]]
 
 
 async def unfinished(kube: Cluster, namespace: str) -> list[str]:
