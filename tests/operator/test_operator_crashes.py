@@ -20,7 +20,7 @@ UPDATE_WRITES_MIN = 10
 DELETE_WRITES_MIN = 6
 # Processes share the kills: one test has those after the first write, the fifth, and so on.
 SHARES = 4
-GONE: State = {"resource": None, "children": {}, "binding": None, "jetstream": {}}
+GONE: State = {"resource": None, "children": {}, "binding": None, "allowed": [], "jetstream": {}}
 
 
 def share_of(writes: int, share: int) -> int:

@@ -20,8 +20,6 @@ from logpipeline.observe.metrics import Metrics
 HEAD_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
 CONNECTIONS_MAX = 32
-# Shorter than the time in which a probe or Prometheus expects our answer.
-FETCH_S_MAX = 4.0
 
 METRICS, LIVE, READY = "/metrics", "/healthz", "/readyz"
 
@@ -144,23 +142,6 @@ async def serve(
         server._connected, host, port, limit=HEAD_BYTES_MAX, backlog=CONNECTIONS_MAX
     )
     return server
-
-
-async def fetch(port: int, path: str) -> Answer:
-    """Return the page *path* of a server of ours on *port* of this machine.
-
-    Raises:
-        OSError, EOFError, TimeoutError: it does not answer.
-    """
-    async with asyncio.timeout(FETCH_S_MAX):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.read(-1)
-        finally:
-            writer.transport.abort()
-    return Answer(HTTPStatus(int(head.split(b" ")[1])), body)
 
 
 def checked(why_not: str | None) -> Answer:
