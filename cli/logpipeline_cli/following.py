@@ -31,8 +31,9 @@ REOPEN_AFTER_S = 0.5
 
 
 class Line(NamedTuple):
-    """One line of *host* and its *source*; *label* names its container or file. Where a message
-    could not be read, *text* says why, and the line *is damaged*.
+    """One line of *host*, and where it stood: in a *generation* of its *source*, and of a
+    container's log in one *stream* of its program; *label* names its container or file. Where a
+    message could not be read, *text* says why, and the line *is damaged*.
     """
 
     host: str
@@ -40,16 +41,17 @@ class Line(NamedTuple):
     text: bytes
     source: str = ""
     is_damaged: bool = False
+    generation: str = ""
+    stream: str = ""
 
 
 @dataclass(slots=True)
 class Filter:
-    """The lines that are wanted, and how many of them still (None: all)."""
+    """The lines that are wanted."""
 
-    namespace: str | None
-    pod: str | None
-    pattern: re.Pattern[bytes] | None
-    left: int | None
+    namespace: str | None = None
+    pod: str | None = None
+    pattern: re.Pattern[bytes] | None = None
 
     def wants(self, batch: wire.Batch | None) -> bool:
         """Return whether lines of *batch* may be wanted; None is a message of another program."""
@@ -79,10 +81,11 @@ class Filter:
             why = f"[message {message.sequence} cannot be read: {error}]"
             yield Line(host, "", why.encode(), is_damaged=True)
             return
-        label, source = _label(batch), batch.source if batch is not None else ""
-        for text in _texts(batch, data):
+        label = _label(batch)
+        source, generation = (batch.source, batch.generation) if batch is not None else ("", "")
+        for text, stream in _texts(batch, data):
             if self.pattern is None or self.pattern.search(text):
-                yield Line(host, label, text, source)
+                yield Line(host, label, text, source, generation=generation, stream=stream)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,13 +241,15 @@ class Follower:
         )
 
 
-def _texts(batch: wire.Batch | None, data: bytes) -> Iterator[bytes]:
+def _texts(batch: wire.Batch | None, data: bytes) -> Iterator[tuple[bytes, str]]:
+    """Yield each line, and the stream that its program wrote it to."""
     if batch is not None and batch.format == "cri":
         for line in cri.join(data):
-            yield line.text
+            yield line.text, line.stream.decode()
         return
-    texts = data.split(b"\n")
-    yield from texts if texts[-1] else texts[:-1]
+    *texts, rest = data.split(b"\n")
+    for text in [*texts, rest] if rest else texts:
+        yield text, ""
 
 
 def _label(batch: wire.Batch | None) -> str:

@@ -17,6 +17,8 @@ __all__ = [
     "ConsumeError",
     "ConsumerGone",
     "Counts",
+    "Event",
+    "EventJoiner",
     "Line",
     "LogPipeline",
     "Message",
@@ -38,6 +40,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from logpipeline.consuming.blocking import BlockingReader, open_blocking_reader
+    from logpipeline.consuming.events import Event, EventJoiner
     from logpipeline.consuming.message import Batch, Line, Message
     from logpipeline.consuming.opening import ReaderArguments, consume, open_reader
     from logpipeline.consuming.options import (
@@ -62,6 +65,7 @@ else:
     # type checkers, to which a module with `__getattr__` has every name.
     _HOMES = {
         "consuming.blocking": ("BlockingReader", "open_blocking_reader"),
+        "consuming.events": ("Event", "EventJoiner"),
         "consuming.message": ("Batch", "Line", "Message"),
         "consuming.opening": ("ReaderArguments", "consume", "open_reader"),
         "consuming.options": (

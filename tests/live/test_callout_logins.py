@@ -25,7 +25,7 @@ from logpipeline.partition import partition_of
 from logpipeline.plan.apply import plan_pipeline
 from logpipeline.plan.render import to_json
 from logpipeline.subjects import ControlSubjects, Subjects
-from logpipeline_cli.commands.tail import tail
+from logpipeline_cli.commands.tail import Printer, tail
 from logpipeline_cli.following import Filter
 from logpipeline_cli.target import Target, ask
 from logpipeline_operator.callout.claims import Issuer
@@ -232,10 +232,10 @@ async def test_a_reader_tails_and_plans_and_leaves_no_trace(
                 for text in (b"first", b"second"):
                     await operator.connection.request(SUBJECTS.of_host(host), text)
             target = Target(PIPELINE, Layout(tmp_path / "data"), login, None)
-            lines = Filter(None, None, None, left=6)
+            printer = Printer(None, 6, raw=True)
             async with asyncio.TaskGroup() as tasks:
-                tailing = tasks.create_task(tail(target, None, begin, lines, raw=True))
-                await eventually(lambda: lines.left == 2)
+                tailing = tasks.create_task(tail(target, None, begin, Filter(), (), printer))
+                await eventually(lambda: printer.left == 2)
                 for host in hosts:
                     await operator.connection.request(SUBJECTS.of_host(host), b"passing")
                 await tailing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable
@@ -166,6 +167,33 @@ async def test_files_are_listed_and_printed(up: PipelineUp) -> None:
     assert await up.run_bytes("files", "cat", "web1", "--raw") == (up.logs / "app.log").read_bytes()
     assert (await up.run("files", "cat", "node-a")).stdout == "from a pod\nERROR in a pod\n"
     assert (await up.run("files", "cat", "node-a", "--path", "*/no*")).returncode == 1
+
+
+async def test_stack_trace_is_shown_as_a_whole(up: PipelineUp) -> None:
+    """By each command that shows lines, to who looks for a word in one of its lines."""
+    trace = ["ERROR failed", "java.io.IOException: no route", "\tat a.B.c(B.java:1)"]
+    lines = ["one", *trace, "two"]
+    up.append(lines)
+    await up.arrived(lines)
+    words = ("--multiline", "java", "--grep", "no route$")
+
+    tailed = await up.run_bytes("tail", "web1", "--since", "10m", "--lines", "1", "--raw", *words)
+    found = await up.run_bytes("files", "cat", "web1", "--raw", *words)
+    line = await up.run_bytes("files", "cat", "web1", "--raw", *words[2:])
+    consumed = await up.run(
+        *("consume", "events", "-o", "json", "--multiline", "java", "--until-caught-up"),
+    )
+
+    assert tailed.decode().splitlines() == trace
+    assert found.decode().splitlines() == trace
+    assert line.decode().splitlines() == trace[1:2]
+    events = [json.loads(each) for each in consumed.stdout.splitlines()]
+    of_web1 = [each for each in events if each["host"] == "web1"]
+    assert [(each["message"], each["lines"]) for each in of_web1] == [
+        ("one", 1),
+        ("\n".join(trace), 3),
+        ("two", 1),
+    ]
 
 
 async def test_rotated_and_packed_files_are_printed_in_order(tmp_path: Path) -> None:

@@ -170,3 +170,25 @@ def test_a_batch_is_named_by_what_it_holds() -> None:
 
     assert batch.id == "LOGS_7-17-17"
     assert batch.position == position_text(StreamPosition("2026-11-21T10:00:00Z", 17, STORED_NS))
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        (b'{"level": "error", "n": 1}', {"level": "error", "n": 1}),
+        (b' {"a": [null]} ', {"a": [None]}),
+        (b'{"a": 1', None),
+        (b"[1]", None),
+        (b'"text"', None),
+        (b"plain", None),
+        (b'{"a": NaN}', None),
+        (b'{"a": "\xff"}', None),
+        (b"", None),
+        (b'{"a":' * 100_000, None),
+    ],
+)
+def test_a_line_that_is_an_object_has_fields(text: bytes, fields: dict[str, Any] | None) -> None:
+    """Whatever else it is, it has none."""
+    (line,) = message(text + b"\n", format="plain").lines
+
+    assert line.fields == fields

@@ -10,10 +10,12 @@ from logpipeline_cli.arguments.parser import (
     Adder,
     Command,
     add_action,
+    add_multiline,
     add_nats,
     add_output,
     add_pipeline,
     count,
+    expression,
 )
 
 # Loopback: the page is plain HTTP.
@@ -115,16 +117,29 @@ def add_tail(parser: argparse.ArgumentParser, namespace: str) -> None:
         help="only lines of pods in this namespace",
     )
     parser.add_argument("--pod", help="only lines of this pod")
-    parser.add_argument("--grep", metavar="REGEX", help="only lines that match")
+    _add_grep(parser)
     parser.add_argument(
         "--since",
         metavar="TIME",
         help="from a span ago (10m), or from a time (2026-11-21T10:00:00Z) on (default: now)",
     )
     parser.add_argument(
-        "--lines", type=count, metavar="N", help="exit after N lines (default: run until Ctrl-C)"
+        "--lines",
+        type=count,
+        metavar="N",
+        help="exit after N lines, or N events with --multiline (default: run until Ctrl-C)",
     )
     parser.add_argument("--raw", action="store_true", help="do not escape control characters")
+
+
+def _add_grep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--grep",
+        type=expression,
+        metavar="REGEX",
+        help="only lines, or events with --multiline, that match",
+    )
+    add_multiline(parser, default="each line is one")
 
 
 def add_files(parser: argparse.ArgumentParser, where: Adder) -> None:
@@ -147,6 +162,7 @@ def add_files(parser: argparse.ArgumentParser, where: Adder) -> None:
     )
     content.add_argument("host", metavar="HOST", help="the host")
     content.add_argument("--path", metavar="GLOB", help="only files whose path matches")
+    _add_grep(content)
     content.add_argument("--raw", action="store_true", help="do not escape control characters")
     for action in (listing, content):
         where(action)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from logpipeline.multiline import AUTO, PRESETS
+
 PROGRAM = "logpipeline"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # As logpipeline.observe.logs reads it; importing that would cost more than the rest of a start.
@@ -218,3 +220,42 @@ def partition(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: give the number of a partition, such as 0")
     return int(text)
+
+
+def expression(text: str) -> re.Pattern[bytes]:
+    """Return *text* as an expression to find in lines; `^` and `$` are the ends of a line."""
+    try:
+        return re.compile(os.fsencode(text), re.MULTILINE)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def _begin(text: str) -> str:
+    try:
+        # As `logpipeline.multiline` reads it.
+        re.compile(text, re.ASCII)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return text
+
+
+def add_multiline(
+    parser: argparse.ArgumentParser, default: str, *, begin: Callable[[str], str] = _begin
+) -> None:
+    """Add the options that join lines to events; *default* says what is done without them, and
+    *begin* checks the expression.
+    """
+    parser.add_argument(
+        "--multiline",
+        action="append",
+        choices=(*PRESETS, AUTO),
+        help="the languages whose stack traces are one event each (may be repeated; default: "
+        f"{default})",
+    )
+    parser.add_argument(
+        "--multiline-begin",
+        type=begin,
+        metavar="REGEX",
+        help="an event begins at each line that this expression (RE2) finds a match in; other "
+        "lines continue it",
+    )

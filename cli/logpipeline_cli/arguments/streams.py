@@ -9,6 +9,7 @@ import argparse
 from logpipeline_cli.arguments.parser import (
     Command,
     add_action,
+    add_multiline,
     add_nats,
     add_output,
     add_pipeline,
@@ -48,6 +49,7 @@ def _consume_output(parser: argparse.ArgumentParser) -> None:
         default="raw",
         help="lines as programs wrote them (raw), as the container runtime did (cri), or as JSON",
     )
+    add_multiline(parser, default="each line is one; JSON only")
 
 
 def _consume_acks(parser: argparse.ArgumentParser) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from logpipeline.multiline import AUTO, PRESETS
 from logpipeline_cli.arguments.parser import (
     Command,
     add_action,
     add_http,
+    add_multiline,
     add_nats,
     add_output,
     add_pipeline,
@@ -133,19 +133,8 @@ def _query(parser: argparse.ArgumentParser) -> None:
     )
     _where(parser)
     _times(parser)
-    parser.add_argument(
-        "--multiline",
-        action="append",
-        choices=(*PRESETS, AUTO),
-        help="the languages whose stack traces are one row of events each (may be repeated; "
-        "default: auto, all)",
-    )
-    parser.add_argument(
-        "--multiline-begin",
-        metavar="REGEX",
-        help="a row of events begins at each line that this expression (RE2) finds a match in; "
-        "other lines continue it",
-    )
+    # It is in RE2's syntax here, which RE2 checks.
+    add_multiline(parser, default="auto, all", begin=str)
     parser.add_argument(
         "-o",
         "--output",

@@ -8,7 +8,7 @@ from logpipeline.quantity import parse_bytes
 from logpipeline_cli.cluster.agent_client import PodFiles
 from logpipeline_cli.cluster.agent_pods import collectors_of, note, shippers_of
 from logpipeline_cli.cluster.session import find, session
-from logpipeline_cli.commands.files import no_files, print_entries
+from logpipeline_cli.commands.files import no_files, print_entries, wanted_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.file_entries import in_order, mixed, turns
 from logpipeline_cli.output import write_content
@@ -40,9 +40,10 @@ def _print_content(files: PodFiles, args: argparse.Namespace) -> int:
             f"{former.place}: {former.member} wrote to it before {latter.member} and again "
             "afterwards; the lines of the two are not in order"
         )
+    wanted = wanted_of(args)
     for turn in turns(entries):
         for chunks in files.contents(turn):
-            write_content(chunks, raw=args.raw)
+            write_content(wanted(chunks), raw=args.raw)
     for name in files.lost:
         note(f"{name} was removed meanwhile (retention)")
     return EXIT_FAILED if files.lost else EXIT_OK

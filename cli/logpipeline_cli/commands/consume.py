@@ -10,10 +10,12 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import BinaryIO, Literal
 
+from logpipeline.consuming.events import Event, EventJoiner
 from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks, start_of
 from logpipeline.consuming.reader import Reader, reset
@@ -22,10 +24,11 @@ from logpipeline.process import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, UsageError
+from logpipeline_cli.events import event_rules
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
-from logpipeline_collector.files.render import render_json
+from logpipeline_collector.files.render import render_event, render_json
 
 Output = Literal["raw", "cri", "json"]
 
@@ -43,6 +46,18 @@ NS = 1_000_000_000
 def render(batch: Batch, output: Output) -> bytes:
     """Return the lines of *batch*: as the program wrote them, as the runtime did, or as JSON."""
     return b"".join(_render(message, output) for message in batch.messages)
+
+
+def render_events(batch: Batch, joiner: EventJoiner) -> bytes:
+    """Return the events of *batch* as JSON."""
+    return b"".join(map(_render_event, joiner.events(batch)))
+
+
+def _render_event(event: Event) -> bytes:
+    first = event.first
+    texts = [line.text for line in event.lines]
+    origin = first.message.origin
+    return render_event(origin, first.stream, texts, first.time_ns, continues=event.continues)
 
 
 def _render(message: Message, output: Output) -> bytes:
@@ -147,14 +162,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read until the end that was asked for, a signal, or a message that cannot be processed."""
-    options, command = _options(args), _command(args)
+    options, command, rendered = _options(args), _command(args), _rendering(args)
     target = find_target(file=args.file, data=args.data, nats=args.nats)
     logging.basicConfig(level=logging.WARNING, format="logpipeline: %(message)s", stream=sys.stderr)
-    return asyncio.run(_consume(target, options, command, args))
+    return asyncio.run(_consume(target, options, args, command, rendered))
 
 
 async def _consume(
-    target: Target, options: ConsumeOptions, command: Command | None, args: argparse.Namespace
+    target: Target,
+    options: ConsumeOptions,
+    args: argparse.Namespace,
+    command: Command | None,
+    rendered: Callable[[Batch], bytes],
 ) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -167,7 +186,7 @@ async def _consume(
                 return EXIT_FAILED
             await reset(js, target.pipeline, options)
         async with Reader(js, target.pipeline, options) as reader:
-            loop = _Loop(reader, command, args)
+            loop = _Loop(reader, command, rendered)
             try:
                 await loop.run(stop)
             finally:
@@ -179,10 +198,12 @@ async def _consume(
 class _Loop:
     """Processes one batch after the other."""
 
-    def __init__(self, reader: Reader, command: Command | None, args: argparse.Namespace) -> None:
+    def __init__(
+        self, reader: Reader, command: Command | None, rendered: Callable[[Batch], bytes]
+    ) -> None:
         self._reader = reader
         self._command = command
-        self._args = args
+        self._rendered = rendered
 
     async def run(self, stop: asyncio.Event) -> None:
         """Process batches until no more are wanted."""
@@ -206,7 +227,7 @@ class _Loop:
 
     async def _process(self, batch: Batch) -> Outcome:
         try:
-            data = render(batch, self._args.output)
+            data = self._rendered(batch)
         except BadMessage as error:
             # The consumer gets headers only; the reader hands out no other such message.
             return Outcome(UNREADABLE, f"it cannot be decoded: {error}")
@@ -268,6 +289,15 @@ def _command(args: argparse.Namespace) -> Command | None:
         retryable=frozenset(map(int, words)),
         allow_unread=args.allow_unread,
     )
+
+
+def _rendering(args: argparse.Namespace) -> Callable[[Batch], bytes]:
+    if not event_rules(args):
+        return partial(render, output=args.output)
+    if args.output != "json":
+        raise UsageError("--multiline: raw lines are the same, joined or not; give -o json as well")
+    joiner = EventJoiner(*(args.multiline or ()), begin=args.multiline_begin)
+    return partial(render_events, joiner=joiner)
 
 
 def _span_s(option: str, text: str) -> float:

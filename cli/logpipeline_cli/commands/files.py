@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from logpipeline.observe.logs import printable
 from logpipeline.spec import load
 from logpipeline_cli.committed import Reading, pieces_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
+from logpipeline_cli.events import event_rules, matching
 from logpipeline_cli.file_entries import Entry
 from logpipeline_cli.output import bytes_text, print_json, table, write_content
 
@@ -45,12 +47,20 @@ def no_files(args: argparse.Namespace, program: str) -> CliError:
     return CliError(f"no files of {args.host!r}{where}; see `{program} files ls`")
 
 
+def wanted_of(args: argparse.Namespace) -> Callable[[Iterable[bytes]], Iterable[bytes]]:
+    """Return a function of a file's bytes that leaves those that `--grep` chooses."""
+    if args.grep is None:
+        return lambda chunks: chunks
+    return partial(matching, pattern=args.grep, rules=event_rules(args))
+
+
 def _print_content(folders: list[Path], args: argparse.Namespace) -> int:
     if not pieces_of(folders, args.host, glob=args.path):
         raise no_files(args, "logpipeline")
+    wanted = wanted_of(args)
     reading = Reading(folders, args.host, args.path)
     for chunks in reading.files():
-        write_content(chunks, raw=args.raw)
+        write_content(wanted(chunks), raw=args.raw)
     for name in reading.lost:
         print(f"{printable(name)} was removed meanwhile (retention)", file=sys.stderr)
     return EXIT_FAILED if reading.lost else EXIT_OK

@@ -47,7 +47,7 @@ class LineTail:
         self._pipeline = pipeline
         self._host = host
         self._source = source
-        self._filter = Filter(None, None, pattern, None)
+        self._filter = Filter(pattern=pattern)
         self._subjects = Subjects(pipeline.names.subject, pipeline.spec.partitions)
         self._show = show
         self._skipped = skipped

@@ -5,7 +5,7 @@ leaves open is continued by the next batch of its source, and by nothing else.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Literal, NamedTuple
@@ -25,6 +25,33 @@ _STREAMS = frozenset({b"stdout", b"stderr"})
 # ``partial`` is true where the line goes on in the next object of its source and stream.
 def render_json(origin: Origin, is_cri: bool, data: bytes, time_ns: int) -> bytes:
     """Return the lines of *data* as objects; *time_ns* is the time of lines that carry none."""
+    fields = _fields(origin)
+    lines = _cri(data) if is_cri else _plain(data)
+    default = rfc3339(time_ns)
+    texts = [
+        f"{_head(time or default, stream)}{fields},{_message(line)}{more}}}\n"
+        for time, stream, line, more in lines
+    ]
+    return "".join(texts).encode()
+
+
+def render_event(
+    origin: Origin, stream: str, lines: Sequence[bytes], time_ns: int, *, continues: bool
+) -> bytes:
+    """Return an event of several *lines* as one object, like that of a line, with their number.
+    *continues*: it began in an earlier object.
+    """
+    more = ',"continues":true' if continues else ""
+    head = _head(rfc3339(time_ns), stream)
+    message = _message(b"\n".join(lines))
+    return f'{head}{_fields(origin)},{message},"lines":{len(lines)}{more}}}\n'.encode()
+
+
+def _head(time: str, stream: str) -> str:
+    return f'{{"time":{_json_text(time)},"stream":"{stream}"'
+
+
+def _fields(origin: Origin) -> str:
     base = {
         "host": origin.host,
         "namespace": origin.namespace,
@@ -32,15 +59,7 @@ def render_json(origin: Origin, is_cri: bool, data: bytes, time_ns: int) -> byte
         "container": origin.container,
         "source": origin.path,
     }
-    fields = "".join(f",{_json_text(name)}:{_json_text(value)}" for name, value in base.items())
-    lines = _cri(data) if is_cri else _plain(data)
-    default = rfc3339(time_ns)
-    texts = [
-        f'{{"time":{_json_text(time or default)},"stream":"{stream}"{fields},'
-        f"{_message(line)}{more}}}\n"
-        for time, stream, line, more in lines
-    ]
-    return "".join(texts).encode()
+    return "".join(f",{_json_text(name)}:{_json_text(value)}" for name, value in base.items())
 
 
 def rfc3339(time_ns: int) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
-from logpipeline import cri
+from logpipeline import cri, json_text
 from logpipeline.consuming.records import position_text
 from logpipeline.dead_letters import RETRY_FOR
 from logpipeline.deduplication import NOTHING, SourceState, decide
@@ -79,6 +80,17 @@ class Line:
         return self.message.origin.container
 
     @property
+    def fields(self) -> Mapping[str, Any] | None:
+        """The line as a JSON object; None if it is none."""
+        if not self.text.lstrip().startswith(b"{"):
+            return None
+        try:
+            found = json_text.parse(self.text)
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    @property
     def source(self) -> str:
         """The path of its file, or the name of its container's log; empty without our headers."""
         return self.message.origin.path
@@ -146,6 +158,17 @@ class Message:
             BadMessage: its subject or headers are not valid.
         """
         return origin_of(self.host, self.read.batch)
+
+    @property
+    def start(self) -> int | None:
+        """The offset of `data` in its file, in bytes; None without our headers.
+
+        Raises:
+            BadMessage: its headers are not valid.
+        """
+        if self.parts:
+            return self.parts[0][0]
+        return self.read.batch.start if self.read.batch is not None else None
 
     @cached_property
     def data(self) -> bytes:
