@@ -120,7 +120,7 @@ async def test_results_and_position_of_a_database_are_one(streams: Streams, is_w
 
 async def test_programs_beside_the_use_cases_read_what_is_there(streams: Streams) -> None:
     """With asyncio, where each line is printed, and without it; and they end by themselves."""
-    with_asyncio, without = other_programs(PAGE)
+    with_asyncio, without, traces = other_programs(PAGE)
     reading = play(streams, with_asyncio)
     await reading.ends(0)
     *lines, read, left = reading.lines
@@ -131,6 +131,11 @@ async def test_programs_beside_the_use_cases_read_what_is_there(streams: Streams
     reading = play(streams, without)
     await reading.ends(0)
     assert reading.lines == ["30 lines"]
+    trace = "ERROR failed\njava.io.IOException: no\n\tat a.B.c(B.java:1)"
+    await streams.store(HOSTS[0], 10_000, f"{trace}\nfine\n".encode())
+    reading = play(streams, traces)
+    await reading.ends(0)
+    assert "\n".join(reading.lines) == f"{HOSTS[0]} {trace}"
 
 
 async def test_the_program_of_the_readme_finds_the_running_pipeline(

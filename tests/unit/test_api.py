@@ -28,6 +28,9 @@ COMMAND_ONLY = {
     "allow_unread",
     "exec",
     "help",
+    # A joiner of its own does that for a program.
+    "multiline",
+    "multiline_begin",
     "output",
     "reset",
     "retry_on",
