@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from logpipeline.nats.connection import NatsOptions
+from logpipeline.redaction import Redactor
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import LocalShipper
+from logpipeline.spec.streams import Redaction
 from logpipeline_shipper.files.chain import ReadFrom
 from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
@@ -79,6 +81,7 @@ class ShipperConfig:
     read_out_s: float = 0.0
     cluster: str = ""
     pipeline_uid: str = ""
+    redaction: Redaction = field(default_factory=Redaction)
     http_host: str = "127.0.0.1"
     http_port: int | None = None
 
@@ -142,6 +145,7 @@ def from_pipeline(
         rescan_s=spec.shippers.rescan_ns / NS,
         cluster=spec.cluster,
         pipeline_uid=pipeline.uid,
+        redaction=spec.redaction,
         http_host=http_host,
         http_port=http_port,
     )
@@ -150,6 +154,11 @@ def from_pipeline(
 def host_of(local: LocalShipper) -> str:
     """Return the host whose logs *local* ships, unless another one is given."""
     return local.host or socket.gethostname()
+
+
+def redactor_of(redaction: Redaction) -> Redactor:
+    """Return what masks lines as *redaction* says."""
+    return Redactor(redaction.presets, redaction.expressions, redaction.mask)
 
 
 def hosts_of(pipeline: LogPipeline, local: LocalShipper, host: str) -> tuple[HostSources, ...]:

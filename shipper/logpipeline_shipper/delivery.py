@@ -160,7 +160,8 @@ class Delivery:
         try:
             sender.check_size(message)
             if is_noted:
-                after = chunk.checksums.after
+                # By it the file is known again after a restart.
+                after = chunk.in_file.checksums.after
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt, after)
                 self.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)

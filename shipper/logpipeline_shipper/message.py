@@ -1,9 +1,10 @@
 """Builds the message of a chunk: subject, headers, id and the payload, which may be compressed.
 
-A payload is exactly the bytes ``[start, end)`` of the file: readers refuse one of another length or
-checksum (`logpipeline.wire.decode_payload`), and positions, deduplication and the account of what
-was sent all count these bytes. So a shipper must not change a line: to redact, shorten or enrich
-lines is the task of the program that writes them, or of a reader.
+A payload has exactly as many bytes as ``[start, end)`` of the file: readers refuse one of another
+length or checksum (`logpipeline.wire.decode_payload`), and positions, deduplication and the account
+of what was sent all count these bytes. So a shipper masks bytes (`logpipeline.redaction`), and
+changes nothing else: to shorten or enrich lines is the task of the program that writes them, or of
+a reader.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class MessageBuilder:
         compressor = _compressor() if self._is_compressing else None
         if len(chunk.data) < COMPRESSED_BYTES_MIN:
             compressor = None
-        # Exactly the bytes [start, end), unchanged: see the module.
+        # As many bytes as [start, end): see the module.
         assert len(chunk.data) == chunk.end - chunk.start
         payload, is_compressed = wire.encode_payload(chunk.data, compressor)
         batch = wire.Batch(

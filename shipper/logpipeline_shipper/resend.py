@@ -13,9 +13,10 @@ from typing import NamedTuple
 from logpipeline import cri, wire
 from logpipeline.checksum import Checksum
 from logpipeline.nats.jetstream import StoredMessage
+from logpipeline.redaction import Redactor
 from logpipeline_shipper.account import GROUPS_MAX, Gap
 from logpipeline_shipper.checkpoint import Intent, Key, LastAck, Position
-from logpipeline_shipper.files.chunk import Chunk, last_cut, times_of
+from logpipeline_shipper.files.chunk import Chunk, InFile, last_cut, times_of
 
 # If a message of this size is refused as too large, its size is not the reason.
 PIECE_BYTES_MIN = 1024
@@ -33,9 +34,13 @@ EMPTY_SUBJECT_IS_LOSS_S = 3600.0
 def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk, Chunk]:
     """Return the parts of *chunk* before and after *offset*, an offset of the generation."""
     assert chunk.start < offset < chunk.end
-    head, tail = chunk.data[: offset - chunk.start], chunk.data[offset - chunk.start :]
+    size = offset - chunk.start
+    head, tail = chunk.data[:size], chunk.data[size:]
     is_inside = not head.endswith(b"\n")
     checksums = wire.Checksums.around(head, chunk.checksums.before)
+    there, unredacted = chunk.unredacted, None
+    if there is not None:
+        unredacted = InFile.around(there.data[:size], there.checksums.before)
     first = replace(
         chunk,
         end=offset,
@@ -44,6 +49,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
         last_time_ns=times_of(head, log_format)[1] or chunk.first_time_ns,
         checksums=checksums,
         ends_inside_line=is_inside,
+        unredacted=unredacted,
     )
     second = replace(
         chunk,
@@ -55,6 +61,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
         checksums=wire.Checksums(checksums.after, chunk.checksums.after),
         starts_inside_line=is_inside,
         begins=False,
+        unredacted=there and InFile.around(there.data[size:], first.in_file.checksums.after),
     )
     return first, second
 
@@ -78,6 +85,8 @@ def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
 def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
     """Yield *chunk* line by line, a run of fragments as one line."""
     data, begin, checksum = chunk.data, 0, chunk.checksums.before
+    there, unredacted = chunk.unredacted, None
+    before_there = chunk.in_file.checksums.before
     for end in _line_ends(data, log_format):
         is_first, is_last = begin == 0, end == len(data)
         if is_first and is_last:
@@ -85,6 +94,9 @@ def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
             return
         line = data[begin:end]
         checksums = wire.Checksums.around(line, checksum)
+        if there is not None:
+            unredacted = InFile.around(there.data[begin:end], before_there)
+            before_there = unredacted.checksums.after
         first, last = times_of(line, log_format)
         yield replace(
             chunk,
@@ -99,6 +111,7 @@ def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
             starts_inside_line=is_first and chunk.starts_inside_line,
             ends_inside_line=is_last and chunk.ends_inside_line,
             begins=is_first and chunk.begins,
+            unredacted=unredacted,
         )
         begin, checksum = end, checksums.after
 
@@ -110,6 +123,7 @@ def piece_of(
     start: int,
     checksum: Checksum,
     log_format: wire.Format,
+    redactor: Redactor,
     is_last: bool,
     inside: bool,
 ) -> Chunk:
@@ -120,7 +134,7 @@ def piece_of(
     begins inside a line.
     """
     size = len(data) if is_last else last_cut(data, log_format) or len(data)
-    part = data[:size]
+    part = redactor.redact(data[:size], log_format)
     is_cut = not part.endswith(b"\n")
     first, last = times_of(part, log_format)
     return Chunk(

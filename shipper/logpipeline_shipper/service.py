@@ -19,7 +19,7 @@ from logpipeline.observe import http
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_shipper import checkpoint
 from logpipeline_shipper.checkpoint import IntentLog
-from logpipeline_shipper.config import ShipperConfig
+from logpipeline_shipper.config import ShipperConfig, redactor_of
 from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy, boot_id
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
@@ -105,6 +105,7 @@ class Shipper:
                 folder.path / "quarantine", bytes_max=config.quarantine_bytes_max
             ),
             options=config.batch,
+            redactor=redactor_of(config.redaction),
             threads=ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="shipper"),
             spawn=self._spawn,
             changed=self._checkpoint.changed,

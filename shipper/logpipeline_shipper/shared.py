@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from logpipeline.redaction import Redactor
 from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.config import BatchOptions
 from logpipeline_shipper.publish import Sender
@@ -88,6 +89,7 @@ class Shared:
     intents: IntentLog
     quarantine: Quarantine
     options: BatchOptions
+    redactor: Redactor
     threads: ThreadPoolExecutor
     spawn: Spawn
     changed: Callable[[], None]

@@ -278,6 +278,7 @@ class Source:
                     start=at,
                     checksum=checksum,
                     log_format=self.id.format,
+                    redactor=shared.redactor,
                     is_last=at + size >= end,
                     inside=inside,
                 )

@@ -454,6 +454,7 @@ class SourceManager:
             watermark=SourceWatermark(
                 options.watermark, lambda: self._owners.undecided_since_s(key)
             ),
+            redactor=self._shared.redactor,
         )
         for birth in record.births:
             chain.remember(birth)

@@ -59,6 +59,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     ),
     "How its own lines are put together, written and kept, within its own volume.": (
         *_each("batch", "maxBytes maxLineBytes linger compression ack message"),
+        *_each("redaction", "presets[] expressions[] mask"),
         *_each(
             "collectors",
             "group deliverPolicy optStartTime path filePath output rotation.maxBytes "

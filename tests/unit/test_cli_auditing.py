@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.origin import Origin
+from logpipeline.redaction import NOTHING_REDACTED
 from logpipeline_cli.auditing import line_blocks
 from logpipeline_cli.auditing.line_blocks import (
     Block,
@@ -100,8 +101,8 @@ def test_a_file_that_became_shorter_is_told_and_not_counted_as_compared(tmp_path
     hosts = [HostSources(host="h", include=(f"{tmp_path}/*.log",))]
     (listing,) = Discovery(hosts, skipped=lambda path, reason: None).scan()
     (file,) = listing.files
-    whole = Source(listing.id, [Part(file, 8, ((0, 8),))])
-    cut = Source(listing.id, [Part(file, 20, ((0, 20),))])
+    whole = Source(listing.id, [Part(file, 8, ((0, 8),))], NOTHING_REDACTED)
+    cut = Source(listing.id, [Part(file, 20, ((0, 20),))], NOTHING_REDACTED)
 
     assert list(whole.lines(lambda size: None)) == list(cut.lines(lambda size: None))
     assert (whole.compared, whole.troubles) == (8, {})

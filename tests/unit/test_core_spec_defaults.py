@@ -48,6 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "batch.compression": "zstd",
     "batch.ack": "batch",
     "batch.message": "batch",
+    "redaction.mask": "*",
     "collectors.replicas": 1,
     "collectors.group": "main",
     "collectors.deliverPolicy": "all",

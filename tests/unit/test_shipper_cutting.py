@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.checksum import NOTHING
+from logpipeline.checksum import NOTHING, Checksum
+from logpipeline.redaction import NOTHING_REDACTED, Redactor
 from logpipeline.wire import Checksums
 from logpipeline_shipper.files.chain import Chunk
+from logpipeline_shipper.files.chunk import InFile
 from logpipeline_shipper.resend import halves, piece_of, single_lines, split_at
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
@@ -116,6 +120,7 @@ def test_a_piece_ends_where_lines_do_unless_it_is_the_last() -> None:
         start=5,
         checksum=NOTHING,
         log_format="plain",
+        redactor=NOTHING_REDACTED,
         is_last=False,
         inside=True,
     )
@@ -125,6 +130,7 @@ def test_a_piece_ends_where_lines_do_unless_it_is_the_last() -> None:
         start=5,
         checksum=NOTHING,
         log_format="plain",
+        redactor=NOTHING_REDACTED,
         is_last=True,
         inside=False,
     )
@@ -132,3 +138,38 @@ def test_a_piece_ends_where_lines_do_unless_it_is_the_last() -> None:
     assert (inner.data, inner.start, inner.end) == (b"one\ntwo\n", 5, 13)
     assert inner.starts_inside_line
     assert (last.data, last.end, last.ends_inside_line) == (data, 16, True)
+
+
+CARDS = Redactor(["card"])
+
+
+def redacted(data: bytes) -> Chunk:
+    """A chunk of a file with *data*, as it is sent."""
+    sent = CARDS.redact(data, "plain")
+    return replace(
+        chunk_of(sent),
+        checksums=Checksums.around(sent, Checksum(7)),
+        unredacted=InFile.around(data, Checksum(5)),
+    )
+
+
+@given(st.lists(st.sampled_from([b"pan 4111111111111111", b"none", b""]), min_size=2), st.data())
+def test_parts_of_a_redacted_chunk_know_what_is_in_the_file(
+    lines: list[bytes], drawn: st.DataObject
+) -> None:
+    """So that what is acknowledged in parts is known again after a restart, by its own bytes."""
+    data = b"".join(line + b"\n" for line in lines)
+    chunk = redacted(data)
+    cut = drawn.draw(st.integers(1, len(data) - 1))
+
+    for parts in (split_at(chunk, cut, "plain"), [*single_lines(chunk, "plain")]):
+        assert b"".join(part.data for part in parts) == chunk.data
+        assert b"".join(part.in_file.data for part in parts) == data
+        for former, latter in pairwise(parts):
+            assert former.checksums.after == latter.checksums.before
+            assert former.in_file.checksums.after == latter.in_file.checksums.before
+        ends = [(part.checksums, part.in_file.checksums) for part in (parts[0], parts[-1])]
+        assert ends[0][0].before == 7
+        assert ends[0][1].before == 5
+        assert ends[1][0].after == chunk.checksums.after
+        assert ends[1][1].after == chunk.in_file.checksums.after

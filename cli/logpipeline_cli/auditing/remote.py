@@ -34,7 +34,7 @@ from logpipeline_cli.cluster.agent_client import AgentPod, rows_of
 from logpipeline_cli.cluster.remote_agent import REQUEST_BYTES_MAX, folders_of
 from logpipeline_cli.errors import CliError
 from logpipeline_shipper.checkpoint import Key
-from logpipeline_shipper.config import host_of, hosts_of
+from logpipeline_shipper.config import host_of, hosts_of, redactor_of
 from logpipeline_shipper.files.listing import SourceId
 
 PROGRAM = ("python3", "-m", "logpipeline_cli.auditing.remote")
@@ -133,7 +133,8 @@ def _node(request: dict[str, Any], pace: Pace) -> NodeFiles:
     # The pod's environment names its node.
     host = os.environ.get("NODE_NAME") or host_of(shipper)
     hosts = hosts_of(pipeline, shipper, host)
-    return NodeFiles(hosts, Path(request["data"]), request["kept_ns"], pace)
+    redactor = redactor_of(pipeline.spec.redaction)
+    return NodeFiles(hosts, Path(request["data"]), request["kept_ns"], pace, redactor)
 
 
 # Each pair below turns a value into a row of JSON, and back.

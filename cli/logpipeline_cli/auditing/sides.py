@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from logpipeline import cri, json_text
+from logpipeline.redaction import Redactor
 from logpipeline.spans import Span, outside, size_of
 from logpipeline_cli.auditing.line_blocks import Block, Left, blocks_of, count, count_left, left
 from logpipeline_cli.committed import Reading
@@ -145,6 +146,7 @@ class Source:
 
     id: SourceId
     parts: list[Part]
+    redactor: Redactor
     troubles: dict[Path, str] = field(default_factory=dict)
 
     @property
@@ -166,9 +168,12 @@ class Source:
         ]
 
     def lines(self, spend: Spend) -> Iterator[bytes]:
-        """Yield the lines that must be collected, without their ends; *spend* is called with each
-        number of bytes before they are read.
+        """Yield the lines that must be collected, as they are sent and without their ends; *spend*
+        is called with each number of bytes before they are read.
         """
+        return (self.redactor.redact(line, "plain") for line in self._in_files(spend))
+
+    def _in_files(self, spend: Spend) -> Iterator[bytes]:
         is_cri = self.id.format == "cri"
         lines = Lines(is_cri=is_cri)
         for part in self.parts:
@@ -207,11 +212,15 @@ class Source:
             reader.close()
 
 
-def sources_of(hosts: Sequence[HostSources], records: dict[Key, SourceRecord]) -> Iterator[Source]:
-    """Yield the present sources of *hosts*; *records* are the saved state of their shipper."""
+def sources_of(
+    hosts: Sequence[HostSources], records: dict[Key, SourceRecord], redactor: Redactor
+) -> Iterator[Source]:
+    """Yield the present sources of *hosts*; *records* are the saved state of their shipper, and
+    *redactor* what masks their lines.
+    """
     for listing in Discovery(hosts, skipped=lambda path, reason: None).scan():
         record = records.get(Key(listing.id.host, listing.id.source))
-        yield Source(listing.id, list(_parts(listing, record)))
+        yield Source(listing.id, list(_parts(listing, record)), redactor)
 
 
 def _parts(listing: Listing, record: SourceRecord | None) -> Iterator[Part]:
@@ -339,6 +348,7 @@ class NodeFiles:
     folder: Path
     kept_ns: int
     pace: Pace
+    redactor: Redactor
 
     def survey(self) -> Iterator[Survey]:
         """See `Node`.
@@ -362,7 +372,7 @@ class NodeFiles:
 
     def _sources(self) -> Iterator[Source]:
         since_ns = time.time_ns() - self.kept_ns
-        for source in sources_of(self.hosts, checkpoint.peek(self.folder)):
+        for source in sources_of(self.hosts, checkpoint.peek(self.folder), self.redactor):
             source.leave_out_before(since_ns)
             yield source
 

@@ -34,7 +34,7 @@ from logpipeline_cli.target import find_pipeline
 from logpipeline_cli.time_arguments import parsed, time_text
 from logpipeline_collector.files.naming import Template
 from logpipeline_shipper.checkpoint import Key
-from logpipeline_shipper.config import host_of, hosts_of
+from logpipeline_shipper.config import host_of, hosts_of, redactor_of
 from logpipeline_shipper.files.listing import SourceId
 
 FINDINGS_SHOWN_MAX = 20
@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
             layout.shipper(shipper.name),
             collectors.retention.max_age_ns,
             pace,
+            redactor_of(pipeline.spec.redaction),
         )
         for shipper in pipeline.spec.local.shippers
     ]

@@ -414,7 +414,7 @@ async def _within(deadline_s: float, check: Callable[[], object]) -> bool:
 
 def _shipper_settings(pipeline: LogPipeline) -> object:
     spec = pipeline.spec
-    return spec.shippers, spec.batch, spec.local, spec.cluster
+    return spec.shippers, spec.batch, spec.redaction, spec.local, spec.cluster
 
 
 def _collector_settings(pipeline: LogPipeline) -> object:

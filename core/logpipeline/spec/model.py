@@ -7,7 +7,7 @@ from typing import Literal
 
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
 from logpipeline.spec.declaration import Former, spec
-from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
+from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Redaction, Stream
 from logpipeline.spec.table import Table
 from logpipeline.subjects import Names, names_of
 
@@ -52,6 +52,9 @@ class LogPipelineSpec:
     nats: Nats = spec("Where JetStream is, and how to log in.", factory=Nats)
     stream: Stream = spec("The stream of each partition.", factory=Stream)
     batch: Batch = spec("How lines are put together into messages.", factory=Batch)
+    redaction: Redaction = spec(
+        "Texts that are masked before lines leave their machine.", factory=Redaction
+    )
     consumers: tuple[ConsumerTemplate, ...] = spec(
         "Further consumers, each made once for each partition.",
         factory=tuple, max_items=64, unique_by="name",

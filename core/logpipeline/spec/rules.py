@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from logpipeline.redaction import BadExpression, compiled
 from logpipeline.spec.components import VOLUME_KINDS, Collectors, LocalShipper, Match
 from logpipeline.spec.declaration import CrossRule, matches, nanoseconds_cel, yaml_name
 from logpipeline.spec.mistakes import Mistake
@@ -318,7 +319,26 @@ def _paired(first: str, second: str) -> CrossRule:
     )
 
 
+def _is_expression(text: str) -> bool:
+    try:
+        compiled(text)
+    except BadExpression:
+        return False
+    return True
+
+
 SPEC_RULES = (
+    CrossRule(
+        "redaction-expressions",
+        LogPipelineSpec,
+        "redaction.expressions",
+        "!has(self.spec.redaction.expressions) || self.spec.redaction.expressions.all(entry, "
+        "!entry.contains('\\\\A') && !entry.contains('\\\\z') && !entry.contains('\\\\Q') && "
+        "!''.matches(entry))",
+        "must be expressions of RE2 that find nothing in an empty text; take ^ and $ for the ends "
+        "of a line, not \\A and \\z",
+        lambda spec: all(map(_is_expression, spec.redaction.expressions)),
+    ),
     CrossRule(
         "collectors-within-partitions",
         LogPipelineSpec,

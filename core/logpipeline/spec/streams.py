@@ -250,6 +250,9 @@ class Stream:
 
 # How sure a shipper makes of each line, from one line at a time to not at all.
 Acknowledge = Literal["each", "batch", "none"]
+RedactionPreset = Literal[
+    "secret", "bearer", "url-password", "jwt", "aws-key", "card", "iban", "email", "ipv4"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +282,29 @@ class Batch:
         "fshipper sends it.",
         default="batch",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """Texts that are masked before lines leave their machine. Each byte becomes one of the mask,
+    so that lines keep their lengths.
+    """
+
+    presets: tuple[RedactionPreset, ...] = spec(
+        "What is masked: values of fields such as password and token (secret), credentials in "
+        "headers (bearer) and URLs (url-password), keys (jwt, aws-key), numbers of cards and "
+        "accounts (card, iban), and addresses (email, ipv4).",
+        factory=tuple, max_items=16, unique_by="",
+    )  # fmt: skip
+    expressions: tuple[str, ...] = spec(
+        "Further expressions (RE2). Their groups are masked, or all that they find, if they have "
+        "none.",
+        factory=tuple, max_items=32, min_length=1, max_length=512, example=r"session=([0-9a-f]+)",
+    )  # fmt: skip
+    mask: str = spec(
+        "What stands in the place of each byte; 0 keeps numbers in JSON numbers.",
+        default="*", pattern=r"^[!-~]$", max_length=1,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

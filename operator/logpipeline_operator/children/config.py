@@ -219,6 +219,7 @@ def _for_shipper(pipeline: LogPipeline, nats: LocalNats, local: LocalShipper) ->
     spec = replace(
         _common(pipeline),
         batch=pipeline.spec.batch,
+        redaction=pipeline.spec.redaction,
         shippers=_for_pods(pipeline.spec.shippers),
         local=Local(nats=nats, shippers=(local,)),
     )

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
+from logpipeline.redaction import NOTHING_REDACTED, Redactor
 from logpipeline.wire import Previous
 from logpipeline_shipper.files.chunk import DAMAGED, DELETED, ROTATED, Chunk, Lost, ReadCounters
 from logpipeline_shipper.files.file_identity import (
@@ -25,7 +26,7 @@ from logpipeline_shipper.files.file_identity import (
     Same,
     Unsure,
 )
-from logpipeline_shipper.files.generation import PATIENCE_S, Generation, Place, failing_of
+from logpipeline_shipper.files.generation import PATIENCE_S, Generation, failing_of
 from logpipeline_shipper.files.generations import (
     OpenFiles,
     PastGenerations,
@@ -44,6 +45,7 @@ from logpipeline_shipper.files.open_file import (
     has_length,
     look_now,
 )
+from logpipeline_shipper.files.place import Place
 from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
 from logpipeline_shipper.files.tail import Outcome, Patience, Tail, patience_with
 
@@ -80,12 +82,13 @@ class Chain(ReadCounters):
         read_from: ReadFrom,
         limits: ReadLimits,
         watermark: Watermark | None = None,
+        redactor: Redactor = NOTHING_REDACTED,
     ) -> None:
         super().__init__()
         self.id = id
         self._limits = limits
         self._watermark = watermark if watermark is not None else ScanWatermark()
-        self._tail = Tail(id.format, limits, self)
+        self._tail = Tail(id.format, limits, self, redactor)
         self._matcher = FileMatcher(self._tail, limits.recent)
         self._open_files = OpenFiles(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
@@ -413,13 +416,15 @@ class Chain(ReadCounters):
         return data if data is not None and len(data) == size else None
 
     def checksum_at(self, generation: str, offset: int, now_s: float) -> Checksum | None:
-        """Return the checksum of *generation* before *offset*, None if its bytes are gone.
+        """Return the checksum of what is sent of *generation* before *offset*, None if its bytes
+        are gone.
 
         Raises:
             NotNow: they may become readable later.
         """
-        place = self._look_into(generation, now_s, lambda known: self._tail.place_at(known, offset))
-        return place.checksum if place is not None else None
+        return self._look_into(
+            generation, now_s, lambda known: self._tail.sent_checksum_at(known, offset)
+        )
 
     def _look_into(self, id: str, now_s: float, look: Callable[[Generation], T | None]) -> T | None:
         """Return what *look* finds in the generation *id*, None if its bytes are gone: listings

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logpipeline import cri
+from logpipeline.checksum import Checksum
 from logpipeline.wire import Checksums, Previous
 from logpipeline_shipper.files.listing import Format
 
@@ -28,14 +29,27 @@ class Lost(NamedTuple):
     cause: str
 
 
+class InFile(NamedTuple):
+    """The bytes of a chunk as they stand in the file, and the file's checksums around them."""
+
+    data: bytes
+    checksums: Checksums
+
+    @staticmethod
+    def around(data: bytes, before: Checksum) -> InFile:
+        """Return *data*, with the checksum *before* it and the one after it."""
+        return InFile(data, Checksums.around(data, before))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """The bytes ``[start, end)`` of a generation.
+    """The bytes ``[start, end)`` of a generation, as they are sent.
 
     They end with a line unless *ends_inside_line*; the one exception is the last line of a file
     that ended without a newline, which *lines* counts as a line. *checksums* are those of the
     generation before the first byte and after the last. *begins*: shipping begins here, and the
-    bytes before are left out on purpose.
+    bytes before are left out on purpose. *unredacted* is given where the file has other bytes, here
+    or before.
     """
 
     generation: str
@@ -50,6 +64,12 @@ class Chunk:
     starts_inside_line: bool
     ends_inside_line: bool
     begins: bool = False
+    unredacted: InFile | None = None
+
+    @property
+    def in_file(self) -> InFile:
+        """The bytes as they stand in the file."""
+        return self.unredacted or InFile(self.data, self.checksums)
 
 
 @dataclass(frozen=True, slots=True)

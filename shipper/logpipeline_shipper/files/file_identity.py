@@ -17,9 +17,10 @@ from enum import Enum
 from typing import Literal, Protocol
 
 from logpipeline.codecs import unpacked
-from logpipeline_shipper.files.generation import Generation, Head, Place
+from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import NOT_READ, Moved
+from logpipeline_shipper.files.place import Head, Place
 from logpipeline_shipper.files.reader import Content, Reader, Recent
 
 # Two files side by side are compared in so many places, so many bytes in each.

@@ -8,7 +8,6 @@ methods to ask for a fact or to report an event.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,120 +20,29 @@ from logpipeline.records import Committed
 from logpipeline_shipper.files.chunk import Chunk
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Handle
+from logpipeline_shipper.files.place import (
+    BEGINNING,
+    HEAD_BYTES,
+    NO_HEAD,
+    TAIL_BYTES,
+    Head,
+    Place,
+    checksum_of,
+)
 from logpipeline_shipper.files.reader import Content, Part
 
 ID_BYTES = 8
-# A read is verified by so many bytes before its offset: a truncation changes them.
-TAIL_BYTES = 256
-# A file of which nothing was read yet is recognised by so many first bytes.
-HEAD_BYTES = 4096
 # After a restart a file up to this size is read again, to verify by its checksum that it is still
 # the same. Of a larger one the first bytes and the last ones are compared.
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
 # If a file larger than this begins with all bytes of another one, it is a copy. A smaller file may
 # be one that a program wrote again with the same bytes, or hold only a header that each file has.
 ALIKE_BYTES_MAX = 1024 * 1024
-_PIECE_BYTES = 256 * 1024
 # A file that cannot be read is tried again after 1, 2, 4 … seconds, and at last after so many.
 _RETRY_MAX_S = 60.0
 # Newer files of the source wait so long for a file that cannot be read. If it becomes readable
 # after that, it is read late.
 PATIENCE_S = 30.0
-
-
-def checksum_of(content: Content, start: int, end: int) -> Checksum | None:
-    """Return the checksum of ``[start, end)``; None if *content* is shorter."""
-    value, at = NOTHING, start
-    while at < end:
-        data = content.read(at, min(_PIECE_BYTES, end - at))
-        if not data:
-            return None
-        value, at = checksum.extend(value, data), at + len(data)
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The digest of the *size* bytes before an offset, kept in place of the bytes."""
-
-    size: int
-    digest: str
-
-    @staticmethod
-    def of(tail: bytes) -> Trace:
-        """Return the trace of *tail*."""
-        return Trace(len(tail), hashlib.blake2b(tail, digest_size=8).hexdigest() if tail else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a file. *checksum* is that of all bytes from the offset where shipping of the file
-    began up to *offset*, *tail* the last of these bytes or their trace. *is_inside_line*: the line,
-    or the run of fragments, continues after it.
-    """
-
-    offset: int = 0
-    checksum: Checksum = NOTHING
-    tail: bytes | Trace = b""
-    is_inside_line: bool = False
-
-    def behind(self, data: bytes, *, is_inside_line: bool, value: Checksum | None = None) -> Place:
-        """Return the place after *data*, which begins here; *value* is the checksum there, if it
-        was computed already.
-        """
-        tail = data[-TAIL_BYTES:]
-        if len(tail) < TAIL_BYTES and isinstance(self.tail, bytes):
-            tail = (self.tail + tail)[-TAIL_BYTES:]
-        if value is None:
-            value = checksum.extend(self.checksum, data)
-        return Place(self.offset + len(data), value, tail, is_inside_line)
-
-    @property
-    def trace(self) -> Trace:
-        """The trace of the bytes before it."""
-        return Trace.of(self.tail) if isinstance(self.tail, bytes) else self.tail
-
-    def without_tail(self) -> Place:
-        """Return the same place, in less memory."""
-        return Place(self.offset, self.checksum, self.trace, self.is_inside_line)
-
-    def is_behind(self, content: Content) -> bool:
-        """Return whether *content* has the same bytes directly before this place."""
-        if isinstance(self.tail, bytes):
-            return content.read(self.offset - len(self.tail), len(self.tail)) == self.tail
-        return Trace.of(content.read(self.offset - self.tail.size, self.tail.size)) == self.tail
-
-    def saved(self) -> list[Any]:
-        """Return the fields in their order, as JSON."""
-        trace = self.trace
-        sum_text = checksum.encode(self.checksum)
-        return [self.offset, sum_text, trace.size, trace.digest, int(self.is_inside_line)]
-
-    @staticmethod
-    def restore(row: list[Any]) -> Place:
-        """Return what `saved` described."""
-        offset, sum_text, size, digest, is_inside_line = row
-        trace = Trace(int(size), str(digest))
-        return Place(int(offset), checksum.decode(sum_text), trace, bool(is_inside_line))
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The checksum of a file's first *size* bytes."""
-
-    size: int = 0
-    checksum: Checksum = NOTHING
-
-    @staticmethod
-    def of(content: Content) -> Head:
-        """Return the head of *content*, which may be shorter than `HEAD_BYTES`."""
-        data = content.read(0, HEAD_BYTES)
-        return Head(len(data), checksum.extend(NOTHING, data))
-
-    def begins(self, content: Content) -> bool:
-        """Return whether *content* begins with these bytes."""
-        data = content.read(0, self.size)
-        return len(data) == self.size and checksum.extend(NOTHING, data) == self.checksum
 
 
 @dataclass(slots=True, eq=False)
@@ -151,11 +59,11 @@ class Generation:
     id: str
     file: ChainFile | None = None
     begin: int = 0
-    read: Place = Place()
-    acked: Place = Place()
-    reached: Place = Place()
+    read: Place = BEGINNING
+    acked: Place = BEGINNING
+    reached: Place = BEGINNING
     kept: Place | None = None
-    head: Head = Head()
+    head: Head = NO_HEAD
     identity: tuple[int, int, int] | None = None
     is_compressed: bool = False
     # The id under which another process sent the bytes before *begin*, as collectors report. That
@@ -459,9 +367,12 @@ class Generation:
         """Let newer files be read, though this one may still grow."""
         self.is_passed = True
 
-    def advance(self, data: bytes, *, is_inside_line: bool) -> None:
-        """Note that *data*, at the offset, was read."""
-        self.read = self.read.behind(data, is_inside_line=is_inside_line)
+    def advance(self, data: bytes, sent: bytes, *, is_inside_line: bool) -> None:
+        """Note that *data*, at the offset, was read, to be sent as *sent*."""
+        before, redacted = self.read, None
+        if before.redacted is not None or sent != data:
+            redacted = checksum.extend(before.sent_checksum, sent)
+        self.read = before.behind(data, is_inside_line=is_inside_line, redacted=redacted)
         self.searched = self.read.offset
 
     def acknowledge(self, chunk: Chunk) -> None:
@@ -469,8 +380,12 @@ class Generation:
         if chunk.end == self.read.offset:
             self.acked = self.read
         else:
+            there = chunk.in_file
             self.acked = self.acked.behind(
-                chunk.data, is_inside_line=chunk.ends_inside_line, value=chunk.checksums.after
+                there.data,
+                is_inside_line=chunk.ends_inside_line,
+                value=there.checksums.after,
+                redacted=None if chunk.unredacted is None else chunk.checksums.after,
             )
 
     def begin_at(self, place: Place) -> None:
@@ -517,7 +432,7 @@ class Generation:
         """Replace its tails by traces: a source may have many generations that are done."""
         if isinstance(self.acked.tail, bytes):
             self.read = self.acked = self.acked.without_tail()
-        self.reached = Place()
+        self.reached = BEGINNING
 
     def close_handle(self) -> None:
         """Close its file, which can be opened again while it has a name."""

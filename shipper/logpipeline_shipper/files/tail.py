@@ -7,9 +7,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from logpipeline.checksum import NOTHING, Checksum, extend
+from logpipeline.redaction import Redactor
 from logpipeline.wire import Checksums, Previous
-from logpipeline_shipper.files.chunk import Chunk, Cut, ReadCounters, cut, open_streams, times_of
-from logpipeline_shipper.files.generation import Generation, Place
+from logpipeline_shipper.files.chunk import (
+    Chunk,
+    Cut,
+    InFile,
+    ReadCounters,
+    cut,
+    last_cut,
+    open_streams,
+    times_of,
+)
+from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import ChainFile, Format
 from logpipeline_shipper.files.open_file import (
@@ -19,6 +30,7 @@ from logpipeline_shipper.files.open_file import (
     Unreadable,
     open_reader,
 )
+from logpipeline_shipper.files.place import Place
 from logpipeline_shipper.files.reader import Part, Reader, leading_nuls
 
 # Fewer NULs may be the beginning of a line.
@@ -61,10 +73,13 @@ def patience_with(generation: Generation, now_s: float, limits: ReadLimits) -> P
 class Tail:
     """Reads generations of one source."""
 
-    def __init__(self, format: Format, limits: ReadLimits, counts: ReadCounters) -> None:
+    def __init__(
+        self, format: Format, limits: ReadLimits, counts: ReadCounters, redactor: Redactor
+    ) -> None:
         self._format = format
         self._limits = limits
         self._counts = counts
+        self._redactor = redactor
         # The generation that ended inside runs of fragments, and the streams of these runs: the
         # first line of the next generation continues them.
         self.open_run: tuple[str, list[str]] = ("", [])
@@ -107,7 +122,8 @@ class Tail:
             chunk = self._chunk(generation, data[: found.length], found, previous)
             if not handle.compressed:
                 # The time is asked for after the read: the bytes were written then, or before.
-                part = Part(chunk.start, chunk.checksums.before, chunk.data, handle.written_ns())
+                there = chunk.in_file
+                part = Part(chunk.start, there.checksums.before, there.data, handle.written_ns())
                 self._limits.recent.add(generation.id, part)
             return chunk
         if patience.may_pass and handle.reader.broken:
@@ -183,20 +199,25 @@ class Tail:
         finally:
             reader.close()
 
-    def place_at(self, generation: Generation, offset: int) -> Place | None:
-        """Return the place at *offset* of *generation*, read from its file; None if the file holds
-        other bytes now.
+    def sent_checksum_at(self, generation: Generation, offset: int) -> Checksum | None:
+        """Return the checksum of what is sent of *generation* before *offset*, read from its file;
+        None if the file holds other bytes now.
 
         Raises:
             Inconclusive, Unreadable, OSError: it cannot be read now.
         """
-        place, at = Place(generation.begin), generation.begin
+        value, at, rest = NOTHING, generation.begin, b""
         while at < offset:
             data = self.peek(generation, at, min(self._limits.batch_bytes, offset - at))
             if not data:
                 return None
-            place, at = place.behind(data, is_inside_line=self.is_inside_line(data)), at + len(data)
-        return place
+            at, data = at + len(data), rest + data
+            # Lines are redacted as wholes; one that is longer is sent in pieces anyway.
+            is_end = at >= offset or len(data) >= self._limits.line_bytes
+            size = len(data) if is_end else last_cut(data, self._format)
+            value = extend(value, self._redactor.redact(data[:size], self._format))
+            rest = data[size:]
+        return value
 
     def is_inside_line(self, before: bytes) -> bool:
         """Return whether a line, or a run of fragments, continues after the bytes *before*."""
@@ -254,21 +275,26 @@ class Tail:
         if found.inside_line and not found.forced:
             self.open_run = (generation.id, _names(open_streams(data)))
         first, last = times_of(data, self._format)
-        generation.advance(data, is_inside_line=found.inside_line)
+        sent = self._redactor.redact(data, self._format)
+        generation.advance(data, sent, is_inside_line=found.inside_line)
+        after = generation.read
         unfinished = not found.inside_line and not data.endswith(b"\n")
         return Chunk(
             generation=generation.id,
             start=before.offset,
-            end=generation.read.offset,
-            data=data,
+            end=after.offset,
+            data=sent,
             lines=data.count(b"\n") + int(unfinished),
             first_time_ns=first,
             last_time_ns=last,
             previous=previous,
-            checksums=Checksums(before.checksum, generation.read.checksum),
+            checksums=Checksums(before.sent_checksum, after.sent_checksum),
             starts_inside_line=starts_inside,
             ends_inside_line=found.inside_line,
             begins=bool(generation.begin) and before.offset == generation.begin,
+            unredacted=None
+            if after.redacted is None
+            else InFile(data, Checksums(before.checksum, after.checksum)),
         )
 
 

@@ -18,6 +18,7 @@ from logpipeline.deduplication import all_committed_of
 from logpipeline.extents import Repeat
 from logpipeline.nats.jetstream import StoredMessage
 from logpipeline.records import Committed, Named, Progress, Question, StreamPosition, answers
+from logpipeline.redaction import NOTHING_REDACTED
 from logpipeline.spans import outside
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_shipper import resend
@@ -321,6 +322,7 @@ class Shipping:
             start=gap.start,
             checksum=before,
             log_format="plain",
+            redactor=NOTHING_REDACTED,
             is_last=True,
             inside=False,
         )

@@ -1,0 +1,179 @@
+"""Redaction: what must not leave a machine is masked in the shipper, byte for byte. So all offsets,
+and the lengths of files and lines, stay what they are.
+
+Expressions are RE2's, which takes time in proportion to the text whatever the expression is: an
+author of a resource cannot stop a shipper by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import re2
+
+Format = Literal["cri", "plain"]
+
+MASK = "*"
+# Of the states that RE2 keeps for all expressions together. With less it is slower, not wrong.
+MEMORY_BYTES_MAX = 32 * 1024 * 1024
+# Looked for at the ends of a text, these would depend on where a batch ends.
+_TEXT_ENDS = (r"\A", r"\z", r"\Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named expression. A match is masked where *holds* is true of it."""
+
+    expression: str
+    holds: Callable[[bytes], bool] = lambda _: True
+
+
+def _is_card(text: bytes) -> bool:
+    """Return whether the digits of *text* are a number with a check digit by Luhn's formula
+    (ISO/IEC 7812-1, annex B), as those of payment cards are.
+    """
+    digits = [byte - 48 for byte in reversed(text) if 48 <= byte <= 57]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
+PRESETS = {
+    "bearer": Preset(r"(?i)\b(?:bearer|basic)[ \t]+([a-z0-9._~+/=-]{8,})"),
+    "jwt": Preset(r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"),
+    "aws-key": Preset(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    # The value of a field with such a name, in JSON, logfmt, a query or a header.
+    "secret": Preset(
+        r"(?i)(?:passwd|password|passphrase|pwd|secret|token|api[_-]?key|private[_-]?key)"
+        r"[\"']?[ \t]*[=:][ \t]*(?:\"((?:[^\"\\]|\\.)+)|'([^']+)|([^ \t\"',;&]+))"
+    ),
+    "url-password": Preset(r"\b[a-z][a-z0-9+.-]*://[^ \t/:@]*:([^ \t/@]+)@"),
+    "card": Preset(r"\b[0-9](?:[ -]?[0-9]){12,18}\b", _is_card),
+    "iban": Preset(r"\b[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"),
+    "email": Preset(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"),
+    "ipv4": Preset(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b"),
+}
+
+
+class BadExpression(ValueError):
+    """An expression that cannot be used; the message says why."""
+
+
+class _Rule(NamedTuple):
+    pattern: Any
+    holds: Callable[[bytes], bool]
+
+
+class Redactor:
+    """Masks what one of the *presets* or of the *expressions* finds in a line: its groups, or all
+    of it, if it has none.
+
+    Raises:
+        BadExpression: an expression has a mistake.
+        KeyError: there is no such preset.
+    """
+
+    def __init__(
+        self, presets: Sequence[str] = (), expressions: Sequence[str] = (), mask: str = MASK
+    ) -> None:
+        known = [PRESETS[name] for name in presets]
+        wanted = [*known, *(Preset(expression) for expression in expressions)]
+        self._mask = mask.encode("ascii")
+        self._rules = [_Rule(compiled(each.expression), each.holds) for each in wanted]
+        alternatives = "|".join(f"(?:{each.expression})" for each in wanted)
+        self._any = _compiled(alternatives) if wanted else None
+        # In a container's log `^` is behind what the runtime wrote, so a look at the whole batch
+        # does not find it.
+        self._is_anchored = any("^" in each.expression for each in wanted)
+
+    def redact(self, data: bytes, log_format: Format) -> bytes:
+        """Return *data*, which are lines of a file, with as many bytes, and what was found masked.
+        A run of fragments of a container's line is looked at as one line.
+        """
+        if self._any is None:
+            return data
+        is_cri = log_format == "cri"
+        if not (is_cri and self._is_anchored) and self._any.search(data) is None:
+            return data
+        if not is_cri:
+            return self._masked(data)
+        masked = bytearray(data)
+        for places in _texts(data):
+            text = b"".join(data[start:end] for start, end in places)
+            found, at = self._masked(text), 0
+            for start, end in places:
+                masked[start:end] = found[at : at + end - start]
+                at += end - start
+        return bytes(masked)
+
+    def _masked(self, text: bytes) -> bytes:
+        masked: bytearray | None = None
+        for pattern, holds in self._rules:
+            # Each looks at the text as it was written: their order is of no matter.
+            for match in pattern.finditer(text):
+                if not holds(match.group()):
+                    continue
+                if masked is None:
+                    masked = bytearray(text)
+                for group in range(1, pattern.groups + 1) if pattern.groups else (0,):
+                    start, end = match.span(group)
+                    if start >= 0:
+                        masked[start:end] = self._mask * (end - start)
+        return text if masked is None else bytes(masked)
+
+
+NOTHING_REDACTED = Redactor()
+
+
+def compiled(expression: str) -> Any:
+    """Return *expression* of RE2 for the bytes of lines; `^` and `$` are the ends of a line.
+
+    Raises:
+        BadExpression: it has a mistake.
+    """
+    if used := [each for each in _TEXT_ENDS if each in expression]:
+        raise BadExpression(f"{used[0]} is not known: take ^ and $ for the ends of a line")
+    pattern = _compiled(expression)
+    if pattern.search(b"") is not None:
+        raise BadExpression(
+            "it finds something in an empty text: name what is to be masked"
+        )
+    return pattern
+
+
+def _compiled(expression: str) -> Any:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    # No match goes beyond a line.
+    options.never_nl = True
+    options.log_errors = False
+    options.max_mem = MEMORY_BYTES_MAX
+    try:
+        return re2.compile(f"(?m){expression}".encode(), options=options)
+    except re2.error as error:
+        (why,) = error.args
+        raise BadExpression(why.decode(errors="replace")) from None
+
+
+def _texts(data: bytes) -> Iterator[list[tuple[int, int]]]:
+    """Yield where the texts of the CRI lines *data* are: a place for each line, or for each
+    fragment of a run. A line that is not in the format is a text.
+    """
+    runs: dict[bytes, list[tuple[int, int]]] = {}
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        fields = data[start:end].split(b" ", 3)
+        if len(fields) < 4 or fields[1] not in (b"stdout", b"stderr"):
+            yield [(start, end)]
+        else:
+            run = runs.pop(fields[1], [])
+            run.append((end - len(fields[3]), end))
+            if fields[2][:1] == b"P":
+                runs[fields[1]] = run
+            else:
+                yield run
+        start = end + 1
+    yield from runs.values()
