@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import re2
 
+from logpipeline import cri
+
 Format = Literal["cri", "plain"]
 
 MASK = "*"
@@ -83,8 +85,7 @@ class Redactor:
         self._rules = [_Rule(compiled(each.expression), each.holds) for each in wanted]
         alternatives = "|".join(f"(?:{each.expression})" for each in wanted)
         self._any = _compiled(alternatives) if wanted else None
-        # In a container's log `^` is behind what the runtime wrote, so a look at the whole batch
-        # does not find it.
+        # In a container's log `^` is behind what the runtime wrote.
         self._is_anchored = any("^" in each.expression for each in wanted)
 
     def redact(self, data: bytes, log_format: Format) -> bytes:
@@ -94,7 +95,9 @@ class Redactor:
         if self._any is None:
             return data
         is_cri = log_format == "cri"
-        if not (is_cri and self._is_anchored) and self._any.search(data) is None:
+        # What is found in a line as the runtime wrote it need not be all that is in its text.
+        is_hidden = is_cri and (self._is_anchored or cri.has_fragments(data))
+        if not is_hidden and self._any.search(data) is None:
             return data
         if not is_cri:
             return self._masked(data)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from logpipeline.redaction import NOTHING_REDACTED, Redactor
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain, Chunk
@@ -37,6 +38,7 @@ class Folder:
         saved: dict[str, Any] | None = None,
         read_from: Literal["beginning", "end"] = "beginning",
         skipped: Callable[[Path, str], None] = lambda path, reason: None,
+        redactor: Redactor = NOTHING_REDACTED,
         **limits: Any,
     ) -> None:
         self.now_s = 100.0
@@ -57,7 +59,7 @@ class Folder:
             descriptors=DescriptorBudget(limits.pop("open_files", 64)),
             **limits,
         )
-        self.saved, self.read_from = saved, read_from
+        self.saved, self.read_from, self._redactor = saved, read_from, redactor
         self.scan_watermark = ScanWatermark()
         self.watermark: Watermark = self.scan_watermark
         self._chain: Chain | None = None
@@ -88,6 +90,7 @@ class Folder:
                 read_from=self.read_from,
                 limits=self.limits,
                 watermark=self.watermark,
+                redactor=self._redactor,
             )
         self._chain.update(listing, self.now_s)
         return self._chain
