@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table.snapshots import Snapshot
 
-from logpipeline_spark.errors import Damaged
+from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.iceberg import IcebergLog
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
@@ -36,6 +37,7 @@ from logpipeline_spark.table.verify import Report
 from logpipeline_spark.table.verify import verify as verify_table
 from logpipeline_spark.table.writer import COUNTS, TableWriter
 from tables.erased import FORMATS, Lake, in_order, mixed
+from tables.erased import rows_of as rows_without
 from tables.made import (
     BEGIN,
     LIFE,
@@ -445,17 +447,21 @@ def expiring(folder: Path) -> tuple[Lake, TableWriter]:
     return lake, table
 
 
-def done_before(monkeypatch: pytest.MonkeyPatch, method: str) -> list[Callable[[], object]]:
-    """Return a list: what is put into it is done before the next call of a catalogue's *method*."""
+def done_before(
+    monkeypatch: pytest.MonkeyPatch, method: str, owner: type = SqlCatalog
+) -> list[Callable[[], object]]:
+    """Return a list: what is put into it is done before the next call of a *method* of *owner*, by
+    default of the catalogue.
+    """
     faster: list[Callable[[], object]] = []
-    own = getattr(SqlCatalog, method)
+    own = getattr(owner, method)
 
-    def overtaken(self: SqlCatalog, *arguments: Any) -> Any:
+    def overtaken(self: object, *arguments: Any, **named: Any) -> Any:
         if faster:
             faster.pop()()
-        return own(self, *arguments)
+        return own(self, *arguments, **named)
 
-    monkeypatch.setattr(SqlCatalog, method, overtaken)
+    monkeypatch.setattr(owner, method, overtaken)
     return faster
 
 
@@ -517,6 +523,45 @@ def test_of_two_clean_ups_at_once_both_end(tmp_path: Path, monkeypatch: pytest.M
     assert faster == []
     assert lake.rows() == in_order(mixed(1, 60))
     assert lake.problems == ()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("erases", [False, True])
+def test_a_clean_up_goes_on_where_another_one_removed_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, erases: bool
+) -> None:
+    """It has looked at the table, and the lists of files of a former snapshot are gone since; so do
+    they under an erasure that waits for no reader.
+    """
+    lake, _ = expiring(tmp_path)
+    faster = done_before(monkeypatch, "manifests", Snapshot)
+    faster.append(lambda: upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC)))
+    if erases:
+        lake.erasure(host="web2").erase(datetime.now(UTC), has_grace=False)
+    else:
+        upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+    assert faster == []
+    wanted = rows_without(1, 60, without=lambda row: erases and row["host"] == "web2")
+    assert lake.rows() == wanted
+    assert lake.problems == ()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_list_of_files_that_nobody_expired_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a damage, and no clean-up of another process."""
+    lake, _ = expiring(tmp_path)
+    log = lake.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    loaded = log._loaded()
+    assert loaded is not None
+    lists = [Path(each.manifest_list.removeprefix("file://")) for each in loaded.snapshots()]
+    lists[-1].unlink()
+
+    with pytest.raises(Refused, match="No such file or directory"):
+        log.keep_up(datetime.now(UTC))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

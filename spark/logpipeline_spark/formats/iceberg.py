@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -39,6 +39,8 @@ from logpipeline_spark.formats.log import (
 )
 from logpipeline_spark.table.files import FileEntry, is_ours, name_of
 from logpipeline_spark.table.storage import Storage
+
+T = TypeVar("T")
 
 TRANSACTION = "logpipeline.transaction"
 SAID = "logpipeline.said"
@@ -224,36 +226,48 @@ class IcebergLog:
 
     def former(self) -> list[Former]:
         """Return files that former snapshots name."""
-        with self._reporting():
-            table = self._loaded()
-            if table is None:
-                return []
+
+        def look(table: Table) -> list[Former]:
             goes_at: dict[str, datetime] = {}
             for snapshot, end in _ended(table):
                 for path in self._named(table, [snapshot]):
                     goes_at[path] = end + GRACE
             there = self._named(table, [table.current_snapshot()])
-        return [Former(path, at) for path, at in goes_at.items() if path not in there]
+            return [Former(path, at) for path, at in goes_at.items() if path not in there]
+
+        with self._reporting():
+            return self._looked(look) or []
 
     def drop(self, paths: Sequence[str]) -> None:
         """Remove files that only former snapshots name, and these snapshots with them."""
-        with self._reporting():
-            table = self._loaded()
-            if table is None:
-                return
-            dropped = set(paths)
+        dropped = set(paths)
+
+        def look(table: Table) -> tuple[Table, list[Snapshot], set[str]]:
             assert not dropped & self._named(table, [table.current_snapshot()])
             former = [snapshot for snapshot, _ in _ended(table)]
             gone = [each for each in former if dropped & self._named(table, [each])]
+            return table, gone, _manifests(table, gone)
+
+        with self._reporting():
+            if (seen := self._looked(look)) is None:
+                return
+            table, gone, lists = seen
             # Lines first: after a crash in between, the snapshots expire like others.
             self._storage.delete(paths)
-            lists = _manifests(table, gone)
             self._expire(table, gone)
-            lists -= _manifests(table, table.snapshots())
+            lists -= self._looked(lambda table: _manifests(table, table.snapshots())) or set()
             self._storage.delete(self._path(url) for url in lists)
 
     def keep_up(self, now: datetime) -> None:
         """Expire old snapshots, and remove files that none needs any more."""
+
+        def look(table: Table) -> tuple[set[str], set[str]]:
+            named = self._named(table, table.snapshots())
+            needed = {self._path(url) for url in _manifests(table, table.snapshots())}
+            needed |= {self._path(each.metadata_file) for each in table.metadata.metadata_log}
+            needed.add(self._path(table.metadata_location))
+            return named, needed
+
         with self._reporting():
             table = self._loaded()
             if table is None:
@@ -261,10 +275,9 @@ class IcebergLog:
             # By the time of the next snapshot, not by its own: the last snapshot of a quiet night
             # has readers until then.
             self._expire(table, [each for each, end in _ended(table) if end <= now - GRACE])
-            named = self._named(table, table.snapshots())
-            needed = {self._path(url) for url in _manifests(table, table.snapshots())}
-            needed |= {self._path(each.metadata_file) for each in table.metadata.metadata_log}
-            needed.add(self._path(table.metadata_location))
+            if (seen := self._looked(look)) is None:
+                return
+            named, needed = seen
         old = [
             stored.path
             for folder in (self._area, f"{METADATA}/{self._area}")
@@ -277,6 +290,25 @@ class IcebergLog:
         self._storage.delete(
             path for path in old if path not in needed and path.endswith(ICEBERG_SUFFIXES)
         )
+
+    def _looked(self, look: Callable[[Table], T]) -> T | None:
+        """Return what *look* finds in the table; None if there is none.
+
+        Another clean-up may expire a snapshot whose lists of files are being read: it is no longer
+        in the table that is looked at then.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            table = self._loaded()
+            if table is None:
+                return None
+            before = {each.snapshot_id for each in table.snapshots()}
+            try:
+                return look(table)
+            except FileNotFoundError:
+                table.refresh()
+                if before <= {each.snapshot_id for each in table.snapshots()}:
+                    raise  # nothing was expired: the table is damaged
+        raise self._too_busy()
 
     def _expire(self, table: Table, snapshots: Collection[Snapshot]) -> None:
         gone = {each.snapshot_id for each in snapshots}
