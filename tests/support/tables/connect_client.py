@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from logpipeline_spark.errors import sentence_of
 
 COLUMNS = ("stream", "seq", "idx", "host", "line")
-ENDS_WITHIN_S = 60
+ENDS_WITHIN_S = 200
 FOUND = "found"
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_versions import session_settings
 
 # A bound of what hangs: beside other tests each batch may take ten seconds.
-ENDS_WITHIN_S = 300
+ENDS_WITHIN_S = 200
 
 
 @cache
