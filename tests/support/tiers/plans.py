@@ -63,6 +63,12 @@ def test() -> list[Step]:
 def test_all() -> list[Step]:
     """Everything. What takes longest begins first, as soon as it can."""
     nodes = REST if is_cluster_at_hand() else ()
+    nats_cli = Step(
+        name="nats-cli",
+        shows="NATS' own command line from its module, once",
+        command=(sys.executable, "tests/support/go_programs.py", "nats"),
+        is_background=True,
+    )
     # kind, with Docker, brings its own.
     built = [] if requirements.is_docker_there() else _built_for_nodes()
     longest = [
@@ -79,7 +85,8 @@ def test_all() -> list[Step]:
     return [
         *longest,
         *(step for step in test() if step.name not in {each.name for each in longest}),
-        _live("live-long", LONG),
+        nats_cli,
+        _live("live-long", LONG, after=(nats_cli.name,)),
         pytest_step(
             "spark43",
             "the newest Spark",
@@ -162,9 +169,9 @@ def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
     )
 
 
-def _live(name: str, marks: tuple[str, ...]) -> Step:
+def _live(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     words = ("tests/live", "-n", LIVE_WORKERS, *marks)
-    return pytest_step(name, "real nats-servers", *words, load=1.0)
+    return pytest_step(name, "real nats-servers", *words, load=1.0, after=after)
 
 
 def _faults(name: str, marks: tuple[str, ...]) -> Step:

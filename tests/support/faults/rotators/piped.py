@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from cluster.bare.locking import locked
 from faults.rotators.logrotate import program
 from faults.rotators.rotator import LINES, Mode, Quick
+from go_programs import built
 
-SOURCES = Path(__file__).parents[3] / "faults" / "rotating"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "logpipeline-rotators"
-BUILT_WITHIN_S = 180
 TURNED_WITHIN_S = 20.0
 POLL_S = 0.001
 MILLISECOND_S = 0.001
-
-
-def lumberjack() -> str:
-    """Return a program that writes by lumberjack; it is built once. Without Go, skip the test."""
-    if shutil.which("go") is None:
-        pytest.skip("Go is not installed: lumberjack is a package of it, see go.dev/dl")
-    digest = hashlib.sha256()
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.read_bytes())
-    target = CACHE / digest.hexdigest()[:16]
-    with locked(CACHE / "lock", what="building a program that rotates"):
-        if not target.exists():
-            unfinished = target.with_suffix(".unfinished")
-            subprocess.run(
-                ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", unfinished],
-                cwd=SOURCES,
-                env={**os.environ, "CGO_ENABLED": "0"},
-                check=True,
-                timeout=BUILT_WITHIN_S,
-            )
-            unfinished.rename(target)
-    return str(target)
 
 
 class Piped(Quick):
@@ -152,7 +122,7 @@ def _alarmed(*words: str) -> Callable[[Path], Alarmed]:
 
 
 def _lumberjack(*words: str) -> Callable[[Path], Lumberjack]:
-    return lambda folder: Lumberjack(folder, lambda live: [lumberjack(), str(live), *words])
+    return lambda folder: Lumberjack(folder, lambda live: [built("lumberjack"), str(live), *words])
 
 
 CURRENT = ("logs/current", "logs/@*")
