@@ -71,7 +71,8 @@ async def reached(nats: NatsOptions, name: str) -> AsyncIterator[JetStream]:
 
 def _hide_log() -> None:
     # The command prints an error itself; without this, the connection's log would print it, too.
-    logging.getLogger().addHandler(logging.NullHandler())
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
 
 
 async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[str, Any]]]:

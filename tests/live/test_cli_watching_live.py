@@ -6,6 +6,8 @@ import asyncio
 import json
 import re
 import signal
+import socket
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -247,3 +249,53 @@ async def test_a_port_that_is_taken_is_named(up: PipelineUp) -> None:
         assert done.returncode == 1
         assert f"cannot serve at {address}: " in done.stderr
         assert "give another --http HOST:PORT" in done.stderr
+
+
+def address_in(log: str) -> str:
+    """Return the address with the token that `up` printed."""
+    found = re.search(r"http://\S+\?token=\S+", log)
+    assert found is not None, log
+    return found.group()
+
+
+async def test_up_serves_the_page_of_its_pipeline_and_ends_it(tmp_path: Path) -> None:
+    """With the same token as the command's; nothing answers any more when `up` has ended."""
+    async with PipelineUp(tmp_path, "--console", "127.0.0.1:0") as up:
+        up.append(["first"])
+        await up.arrived(["first"])
+        await eventually(lambda: "token=" in up.full_log(), within_s=WITHIN_S, what="its address")
+        browser = Browser(address_in(up.full_log()))
+        stranger = Browser(browser.root)
+
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            await stranger.open()
+        assert '<script type="module" src="/static/main.js">' in await browser.open()
+        answer = await found(
+            lambda: browser.ask("api/view?table=sources"),
+            lambda each: bool(each["view"]["table"]["rows"]),
+            "a row",
+        )
+        assert answer["view"]["table"]["rows"][0]["cells"][0] == "web1"
+
+        # The page leaves the signals to `up`, which drains.
+        up.append(["last"])
+        assert await up.stop(signal.SIGINT) == 0
+        assert up.collected() == ["first", "last"]
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            await browser.open()
+
+
+async def test_a_page_whose_port_is_taken_stops_no_pipeline(tmp_path: Path) -> None:
+    """It is said once, lines arrive meanwhile, and the page is there once the port is free."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        address = f"127.0.0.1:{stranger.getsockname()[1]}"
+        async with PipelineUp(tmp_path, "--console", address) as up:
+            up.append(["first"])
+            await up.arrived(["first"])
+            await eventually(lambda: "the console is not served" in up.full_log(), what="a word")
+            assert "give another with --console HOST:PORT" in up.full_log()
+            stranger.close()
+
+            await eventually(lambda: "token=" in up.full_log(), within_s=WITHIN_S, what="the page")
+            assert "script" in await Browser(address_in(up.full_log())).open()
+            assert up.full_log().count("the console is not served") == 1

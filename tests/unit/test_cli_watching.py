@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -15,10 +19,22 @@ from components.watched_status import (
     status,
     watched,
 )
-from logpipeline_cli.watching.gathering import PAUSE_S_MAX, pause_s
+from logpipeline.layout import Layout, RunRecord
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.spec import parse
+from logpipeline_cli.target import Target
+from logpipeline_cli.watching.gathering import PAUSE_S_MAX, Gathering, pause_s
 from logpipeline_cli.watching.rows import SourceRow, View
 from logpipeline_cli.watching.series import FORGET_S, HISTORY_MAX, Counters, Written, sparkline
 from logpipeline_cli.watching.watch import SOURCES_MAX
+
+RESOURCE = {
+    "apiVersion": "logpipeline.dev/v1alpha1",
+    "kind": "LogPipeline",
+    "metadata": {"name": "prod"},
+    "spec": {"partitions": 4},
+}
 
 
 def only(view: View) -> SourceRow:
@@ -286,3 +302,26 @@ def test_looking_takes_a_quarter_of_the_time_at_most() -> None:
     assert pause_s(few, 2.0) == pytest.approx(6.0)
     assert pause_s(many, 0.2) == pytest.approx(10.0)
     assert pause_s(many, 10**3) == PAUSE_S_MAX
+
+
+async def test_what_up_says_of_itself_is_read_at_each_look(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A top that was opened before shows the trouble that came since."""
+    layout = Layout(tmp_path)
+    record = RunRecord(name="prod", namespace="default", pid=os.getpid(), nats="")
+    target = Target(parse(RESOURCE), layout, NatsOptions(), record)
+    gathering = Gathering(target, cast(JetStream, None))
+
+    async def gathered(_: JetStream, target: Target) -> dict[str, Any]:
+        assert target.run is not None
+        return status(serverTrouble=target.run.trouble)
+
+    monkeypatch.setattr("logpipeline_cli.watching.gathering.gather", gathered)
+    replace(record, trouble="its disk is full").write(layout)
+
+    looking = asyncio.create_task(gathering.run())
+    view = await anext(gathering.views.follow())
+    looking.cancel()
+
+    assert any("its disk is full" in each for each in view.problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from logpipeline_cli.arguments.inspection import CONSOLE_ADDRESS
 from logpipeline_cli.arguments.parser import (
     Command,
     add_file,
@@ -20,6 +21,14 @@ def _up(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser, required=True)
     add_nats(parser)
     _allow_data_loss(parser)
+    parser.add_argument(
+        "--console",
+        metavar="HOST:PORT",
+        nargs="?",
+        const=CONSOLE_ADDRESS,
+        help="also serve the page of `logpipeline console`, and print its address "
+        f"({CONSOLE_ADDRESS}; port 0: a free one)",
+    )
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:

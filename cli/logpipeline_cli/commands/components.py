@@ -67,15 +67,17 @@ def run_until_stopped(component: str, serve: Callable[[asyncio.Event], Awaitable
     return asyncio.run(main())
 
 
-def http_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``.
+def http_address(text: str, option: str = "--http") -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``, which *option* gave.
 
     Raises:
         CliError: *text* does not have that form.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--http {text!r}: give HOST:PORT, such as 127.0.0.1:9100 or 0.0.0.0:9100")
+        raise UsageError(
+            f"{option} {text!r}: give HOST:PORT, such as 127.0.0.1:9100 or 0.0.0.0:9100"
+        )
     return host.strip("[]"), int(port)
 
 

@@ -9,13 +9,16 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from logpipeline.layout import Layout, default_data
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline, check_update, load
+from logpipeline_cli.commands.components import http_address
 from logpipeline_cli.errors import EXIT_OK, CliError, explain
+from logpipeline_cli.local.console import keep_console
 from logpipeline_cli.local.running import (
     apply_here,
     running,
@@ -27,21 +30,46 @@ from logpipeline_cli.local.supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 1.0
+# Packages that the page needs and a plain installation lacks.
+CONSOLE_PACKAGES = ("starlette", "uvicorn")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the resource until SIGINT or SIGTERM, then drain."""
     logs.setup("up", format="text")
     file = Path(args.file)
+    console = _console_address(args.console)
     pipeline = load(file)
     layout = Layout(
         Path(args.data).absolute() if args.data else default_data(pipeline.namespace, pipeline.name)
     )
-    asyncio.run(_up(file, pipeline, layout, args))
+    asyncio.run(_up(file, pipeline, layout, args, console))
     return EXIT_OK
 
 
-async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.Namespace) -> None:
+def _console_address(given: str | None) -> tuple[str, int] | None:
+    """Return where the page is to be served; None where it is not wanted.
+
+    Raises:
+        CliError: *given* is no address, or the packages of the page are not installed.
+    """
+    if given is None:
+        return None
+    for package in CONSOLE_PACKAGES:
+        if find_spec(package) is None:
+            raise CliError(
+                f"--console: {package} is not installed: pip install 'logpipeline[console]'"
+            )
+    return http_address(given, "--console")
+
+
+async def _up(
+    file: Path,
+    pipeline: LogPipeline,
+    layout: Layout,
+    args: argparse.Namespace,
+    console: tuple[str, int] | None,
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,6 +98,11 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
         )
         async with asyncio.TaskGroup() as tasks:
             watcher = tasks.create_task(_watch(file, supervisor, args.allow_data_loss))
+            if console is not None:
+                host, port = console
+                tasks.create_task(
+                    keep_console(layout, host=host, port=port, name=pipeline.name, stop=stop)
+                )
             await stop.wait()
             watcher.cancel()
         log.info("stopping; lines that are in the log files are still sent and written")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -20,12 +21,27 @@ KEEP_ALIVE_S = 15
 STOP_S_MAX = 3
 
 
+class _Within(uvicorn.Server):
+    """A server within a process that has its own answer to signals, which uvicorn would replace."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals as they are."""
+        yield
+
+
 async def serve(
-    target: Target, *, host: str, port: int, names: Sequence[str], started: Callable[[str], None]
+    target: Target,
+    *,
+    host: str,
+    port: int,
+    names: Sequence[str],
+    started: Callable[[str], None],
+    until: asyncio.Event | None = None,
 ) -> None:
     """Serve the console of *target* at *host* and *port*, 0 being a free one, to those who call it
     by *host*, a name of this machine's loopback, or one of *names*. *started* gets its address,
-    with the token.
+    with the token. It ends with SIGINT or SIGTERM, or, where *until* is given, once that is set.
 
     Raises:
         OSError: the address cannot be used.
@@ -43,9 +59,24 @@ async def serve(
             )
             named = f"[{host}]" if ":" in host else host
             started(f"http://{named}:{bound}/?token={token}")
-            await uvicorn.Server(config_of(guard)).serve(sockets=[listening])
+            if until is None:
+                await uvicorn.Server(config_of(guard)).serve(sockets=[listening])
+            else:
+                await _serve_until(until, _Within(config_of(guard)), listening)
             running.cancel()
             pages.close()
+
+
+async def _serve_until(until: asyncio.Event, server: _Within, listening: socket.socket) -> None:
+    async def end() -> None:
+        await until.wait()
+        server.should_exit = True
+
+    ending = asyncio.create_task(end())
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        ending.cancel()
 
 
 def config_of(guard: Guard) -> uvicorn.Config:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
+from logpipeline.layout import NoPipeline, RunRecord
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline_cli.commands.status import gather
@@ -112,6 +113,7 @@ class Gathering:
         """Gather once, and return how long to wait after it."""
         began_s = time.monotonic()
         try:
+            self.target = _as_it_runs(self.target)
             status = await gather(self.js, self.target)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             # A person wants to see when the server is back.
@@ -122,6 +124,17 @@ class Gathering:
         wait_s = pause_s(status, took_s)
         await self.views.publish(self._watch.observe(status, time.time(), every_s=took_s + wait_s))
         return wait_s
+
+
+def _as_it_runs(target: Target) -> Target:
+    """Return *target* with what its `up` says of itself now; the last known where it ended."""
+    if target.run is None:
+        return target
+    try:
+        run = RunRecord.read(target.layout)
+    except (NoPipeline, OSError):
+        return target
+    return target if run is None else replace(target, run=run)
 
 
 @asynccontextmanager
