@@ -78,6 +78,7 @@ def test_a_shipper_reads_what_the_pipeline_says() -> None:
     whole = resource(
         {
             "batch": {"maxBytes": "64Ki", "ack": "each"},
+            "redaction": {"presets": ["card"], "expressions": ["a=(b)"], "mask": "0"},
             "shippers": {
                 "hostFiles": [{"include": ["/srv/a/*"], "exclude": ["/srv/a/b"], "ack": "none"}],
                 "readFrom": "end", "rescan": "1s", "maxOpenFiles": 17, "labels": ["app"],
@@ -95,6 +96,9 @@ def test_a_shipper_reads_what_the_pipeline_says() -> None:
     assert [host.pods_dir for host in told.hosts] == [Path("/var/log/pods"), None]
     assert (told.hosts[1].include, told.hosts[1].ack) == (("/srv/a/*",), "none")
     assert read.spec.batch == whole.spec.batch
+    # What a pod did not read would leave the node unmasked.
+    assert told.redaction == whole.spec.redaction
+    assert read_back(config.for_sidecar(whole)).spec.redaction == whole.spec.redaction
     ignored: dict[str, Any] = {"host_files": (), "enabled": True}
     assert replace(read.spec.shippers, **ignored) == replace(whole.spec.shippers, **ignored)
 
