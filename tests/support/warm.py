@@ -30,7 +30,10 @@ from typing import IO, Any, NoReturn
 
 MODULES = (
     *(f"logpipeline_cli.commands.{name}" for name in ("components", "consume", "dlq", "files")),
-    *(f"logpipeline_cli.commands.{name}" for name in ("plan", "replay", "status", "stream")),
+    *(
+        f"logpipeline_cli.commands.{name}"
+        for name in ("plan", "replay", "sink", "status", "stream")
+    ),
     *(f"logpipeline_cli.commands.{name}" for name in ("tail", "up")),
     "logpipeline_cli.local.running",
     "logpipeline_collector.fshipper.service",

@@ -1,5 +1,5 @@
 """Arguments of the commands that read streams or change stored messages: `consume`, `export`,
-`stream`, `replay` and `dlq`.
+`stream`, `replay` and `dlq`. Those of `sink` are in a module of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from logpipeline_cli.arguments.parser import (
     number,
     partition,
 )
+from logpipeline_cli.arguments.sinks import SINK
 
 LETTERS_LISTED = 1000
 
@@ -342,6 +343,7 @@ processed the batch) in its environment.""",
         add=_consume,
         run="commands.consume:run",
     ),
+    SINK,
     Command(
         name="export",
         help="write existing streams and consumers as a LogPipeline",

@@ -101,8 +101,12 @@ class Streams:
 
     def read(self, name: str, *words: str, point: str = "", **environment: str) -> Reading:
         """Start ``logpipeline consume`` as consumer *name*; with *point* it dies there."""
+        return self.command("consume", name, *words, point=point, **environment)
+
+    def command(self, *words: str, point: str = "", **environment: str) -> Reading:
+        """Start ``logpipeline`` with *words* on this pipeline; with *point* it dies there."""
         out = self._next_out()
-        command = ["consume", name, "-f", str(self.file), *words]
+        command = [*words, "-f", str(self.file)]
         with out.open("wb") as file, out.with_suffix(".log").open("wb") as log:
             process = warm.start(
                 command,

@@ -1,0 +1,135 @@
+"""Arguments of the command `sink`, which copies streams into other systems."""
+
+from __future__ import annotations
+
+import argparse
+
+from logpipeline_cli.arguments.parser import (
+    Command,
+    add_action,
+    add_nats,
+    add_pipeline,
+    add_yes,
+    count,
+)
+
+# A batch is what one request holds, if it is not too large; and what is sent again as a whole.
+MESSAGES_DEFAULT = 100
+
+
+def _sink(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(dest="action", metavar="KIND", required=True)
+    http = add_action(
+        kinds,
+        "http",
+        "post the lines to an address",
+        "Post each batch as JSON, with its name in the header Idempotency-Key. A receiver that\n"
+        "keeps these names stores each line once.",
+        "logpipeline sink http archive --url https://logs.example.net/ingest",
+    )
+    _common(http)
+    _http(http)
+    http.add_argument(
+        "-o",
+        "--output",
+        choices=("ndjson", "json"),
+        default="ndjson",
+        help="a JSON object on each line (ndjson), or one array of them (json)",
+    )
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the consumer, whose position is kept")
+    add_pipeline(parser)
+    add_nats(parser)
+    parser.add_argument(
+        "--batch",
+        type=count,
+        default=MESSAGES_DEFAULT,
+        metavar="N",
+        help=f"write up to N messages at once ({MESSAGES_DEFAULT})",
+    )
+    parser.add_argument("--group", action="store_true", help="share the work with other sinks")
+    parser.add_argument("--member", default="", metavar="NAME", help="our name in the group")
+    parser.add_argument(
+        "--on-error",
+        choices=("stop", "retry", "dead-letter"),
+        default="stop",
+        help="what to do with a message that the system refuses: stop there (the default), try "
+        "again, or store it as a dead letter. A system that is away or busy is tried again",
+    )
+    parser.add_argument(
+        "--tries",
+        type=count,
+        default=0,
+        metavar="N",
+        help="how often a batch is tried (default: the consumer's maxDeliver, else no limit)",
+    )
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--deliver",
+        choices=("all", "new", "last"),
+        default="all",
+        help="where a newly created consumer begins: with all stored messages (the default), with "
+        "new ones, or with the last one",
+    )
+    start.add_argument("--since", metavar="TIME", help="it begins at a time, or a span ago: 2h")
+    start.add_argument("--from-seq", type=count, metavar="N", help="it begins at a sequence")
+    parser.add_argument("--partitions", metavar="LIST", help="read only these: 0-3,7")
+    parser.add_argument("--count", type=count, metavar="N", help="exit after N messages")
+    parser.add_argument(
+        "--until-caught-up", action="store_true", help="exit when no message is left to write"
+    )
+    parser.add_argument(
+        "--reset",
+        action="store_true",
+        help="first, after confirmation, forget the position of NAME",
+    )
+    add_yes(parser)
+
+
+def _http(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", required=True, metavar="URL", help="where to send requests")
+    parser.add_argument(
+        "--header",
+        action="append",
+        metavar="HEADER",
+        help="a header to send, such as 'X-Tenant: shop' (may be repeated)",
+    )
+    parser.add_argument(
+        "--header-file",
+        action="append",
+        metavar="FILE",
+        help="a file of headers that are secret, one a line (may be repeated)",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="log in with the token in this file (default: $LOGPIPELINE_SINK_TOKEN)",
+    )
+    parser.add_argument(
+        "--login-file",
+        metavar="FILE",
+        help="log in with user:password in this file (default: $LOGPIPELINE_SINK_LOGIN)",
+    )
+    parser.add_argument(
+        "--ca", metavar="FILE", help="authorities that verify the server (default: the system's)"
+    )
+    parser.add_argument(
+        "--timeout", default="30s", metavar="SPAN", help="how long a request may take (30s)"
+    )
+
+
+SINK = Command(
+    name="sink",
+    help="copy the lines of the streams into another system",
+    description="""\
+Copy the lines of the streams into another system, as consumer NAME. A batch is acknowledged when
+the system has it. When it is not known whether it has, the same batch is sent again under the same
+name; docs/consuming.md says which systems then store it once. A system that is slow or away is
+waited for. The login comes from a file or the environment, never from the command line.""",
+    example="logpipeline sink http archive --url https://logs.example.net/ingest",
+    add=_sink,
+    run="commands.sink:run",
+    extra="query",
+)

@@ -1,0 +1,107 @@
+"""The contract between the command `sink`, which reads the streams, and the systems that it writes
+to.
+
+The reader hands a batch out again, message by message the same, when it is not known whether it was
+written. So a destination writes it under a name that the batch always has (`name_of`), and the
+system behind it recognises the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from logpipeline.consuming.message import Batch, Message
+from logpipeline.nats.jetstream import time_ns_of
+from logpipeline.origin import origin_of
+from logpipeline_cli.errors import CliError
+from logpipeline_collector.files.render import render_json
+
+# A request holds so many bytes of lines, unless one line alone has more. It is no option: parts of
+# a batch that comes again must be those of the first time. Elasticsearch takes 100 MB, Loki 4 MB.
+REQUEST_BYTES_MAX = 4 * 2**20
+
+
+class TryAgain(Exception):
+    """The batch may be written later, not before *after_s* seconds."""
+
+    def __init__(self, reason: str, after_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.after_s = after_s
+
+
+class Refused(Exception):
+    """The system does not take this batch, however often it is tried."""
+
+
+class Misdirected(CliError):
+    """The address, the login or the system's configuration is wrong. No message is to blame, so
+    that none becomes a dead letter: the sink ends.
+    """
+
+
+class Destination(Protocol):
+    """A system that lines are copied to. One task uses it, one batch at a time."""
+
+    async def open(self) -> None:
+        """Check what can be checked before the first batch.
+
+        Raises:
+            Misdirected: it cannot be written to as it is.
+        """
+
+    async def write(self, batch: Batch) -> None:
+        """Write the lines of *batch*, durably, and return when they are there.
+
+        Raises:
+            TryAgain, Refused, Misdirected: they are not, or it is not known.
+            BadMessage: a message cannot be decoded.
+        """
+
+    async def close(self) -> None:
+        """Let connections go."""
+
+
+def name_of(batch: Batch) -> str:
+    """Return the name of *batch*, which no other one has: that of its stream, the first and the
+    last sequence, and when the stream was made, since a new stream counts from 1 again.
+    """
+    return f"{batch.id}-{created_of(batch)}"
+
+
+def created_of(batch: Batch) -> str:
+    """Return when the batch's stream was made, in nanoseconds since 1970, as hexadecimal digits."""
+    return f"{time_ns_of(batch.created):x}"
+
+
+def json_lines(message: Message) -> list[bytes]:
+    """Return the lines of *message* as `consume -o json` prints them, without newlines.
+
+    Raises:
+        BadMessage: it cannot be decoded.
+    """
+    batch = message.read.batch
+    is_cri = batch is not None and batch.format == "cri"
+    origin = origin_of(message.host, batch)
+    return render_json(origin, is_cri, message.data, message.time_ns).split(b"\n")[:-1]
+
+
+def parts(items: Iterable[bytes], bytes_max: int = REQUEST_BYTES_MAX) -> Iterator[list[bytes]]:
+    """Yield *items* in order, in parts of at most *bytes_max*; a larger item is a part by itself.
+    The same items always give the same parts.
+    """
+    part: list[bytes] = []
+    size = 0
+    for item in items:
+        if part and size + len(item) > bytes_max:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += len(item)
+    if part:
+        yield part
+
+
+def part_name(name: str, number: int) -> str:
+    """Return the name of a part of the batch *name*, which for most batches is the only one."""
+    return f"{name}.{number}" if number else name
