@@ -6,11 +6,16 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from logpipeline import json_text
 from logpipeline.declared_types import checked
 
 RUN_FILE = "run.json"
+# As Prometheus' `file_sd_configs` reads it.
+TARGETS_FILE = "prometheus.json"
+# The name of the server's component, whose pages are not Prometheus'.
+SERVER = "nats-server"
 OWN_FOLDERS = ("collectors", "components", "nats", "shippers", "spark", "table")
 
 
@@ -43,6 +48,11 @@ class Layout:
         return self.data / RUN_FILE
 
     @property
+    def targets_file(self) -> Path:
+        """The addresses of the running parts' metrics for Prometheus, written by `up`."""
+        return self.data / TARGETS_FILE
+
+    @property
     def server(self) -> Path:
         """The embedded nats-server's store, configuration and log."""
         return self.data / "nats"
@@ -71,7 +81,7 @@ class Layout:
     @property
     def everything(self) -> tuple[Path, ...]:
         """All files and folders that the pipeline and its commands write."""
-        own = ("nats-users", "pipeline.yaml", RUN_FILE, "run.lock")
+        own = ("nats-users", "pipeline.yaml", RUN_FILE, TARGETS_FILE, "run.lock")
         return (*self.own_folders, *(self.data / name for name in own))
 
     @property
@@ -127,11 +137,29 @@ class RunRecord:
     components: list[Component] = field(default_factory=list)
 
     def write(self, layout: Layout) -> None:
-        """Replace the record atomically."""
-        temporary = layout.run_file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(self), indent=2))
-        temporary.chmod(0o600)
-        temporary.replace(layout.run_file)
+        """Replace the record, and the targets for Prometheus, each atomically."""
+        _replace(layout.run_file, asdict(self), mode=0o600)
+        # There is no secret in it, and Prometheus runs as another user.
+        _replace(layout.targets_file, self.targets(), mode=0o644)
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Return the parts that run, as Prometheus' `file_sd_configs` expects them, with the labels
+        that a cluster's pods have.
+        """
+        return [
+            {
+                "targets": [part.http],
+                "labels": {"namespace": self.namespace, "pod": f"{self.name}-{part.name}"},
+            }
+            for part in self.components
+            if part.pid and part.name != SERVER
+        ]
+
+    @staticmethod
+    def remove(layout: Layout) -> None:
+        """Remove what `write` wrote: nothing runs there any more."""
+        for path in (layout.run_file, layout.targets_file):
+            path.unlink(missing_ok=True)
 
     @staticmethod
     def read(layout: Layout) -> RunRecord | None:
@@ -151,6 +179,13 @@ class RunRecord:
                 f"{layout.run_file} is damaged; remove it, and start `logpipeline up` again"
             ) from error
         return record if _is_alive(record.pid) else None
+
+
+def _replace(path: Path, content: Any, *, mode: int) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2))
+    temporary.chmod(mode)
+    temporary.replace(path)
 
 
 def data_root() -> Path:

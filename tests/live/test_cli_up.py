@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
 import socket
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,6 +78,26 @@ async def test_a_killed_part_comes_back(tmp_path: Path, part: str) -> None:
         await up.kill(part)
         up.append(numbered(400, 600))
         await up.arrived(numbered(0, 600))
+
+
+async def test_prometheus_finds_each_part_that_runs(tmp_path: Path) -> None:
+    """By a file that is right again after a part came back on another port, and gone at the end."""
+    async with PipelineUp(tmp_path) as up:
+        await up.kill("shipper-web")
+        await up.running()
+        targets = json.loads(up.layout.targets_file.read_text())
+        pages = {
+            each["labels"]["pod"]: await asyncio.to_thread(_page, each["targets"][0])
+            for each in targets
+        }
+    assert "logpipeline_shipper_acked_bytes_total" in pages["test-shipper-web"]
+    assert "logpipeline_collector_lines_total" in pages["test-collector-0"]
+    assert not up.layout.targets_file.exists()
+
+
+def _page(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
 
 
 async def test_a_part_whose_port_was_taken_takes_another(tmp_path: Path) -> None:

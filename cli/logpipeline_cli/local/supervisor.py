@@ -19,7 +19,7 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.group.assignment import GroupTaken, ensure_assigned
 from logpipeline.group.membership import LEFT, shows_life
 from logpipeline.lag import survey
-from logpipeline.layout import Component, Layout, RunRecord
+from logpipeline.layout import SERVER, Component, Layout, RunRecord
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -257,7 +257,7 @@ class Supervisor:
             assigner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await assigner
-        self.layout.run_file.unlink(missing_ok=True)
+        RunRecord.remove(self.layout)
 
     @property
     def _shippers(self) -> list[str]:
@@ -272,7 +272,7 @@ class Supervisor:
         ]
         if self.server is not None:
             pid = self.server.pid if self.server.is_running else 0
-            parts.append(Component("nats-server", pid, self.server.monitor_url))
+            parts.append(Component(SERVER, pid, self.server.monitor_url))
         record = RunRecord(
             name=self.pipeline.name,
             namespace=self.pipeline.namespace,
