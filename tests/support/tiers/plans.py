@@ -19,7 +19,7 @@ QUICK, LONG = ("-m", "not long"), ("-m", "long")
 # A compiler keeps all processors busy, but beside it there is room for what mostly waits. Packages
 # for images are fetched, and unpacked one by one.
 BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
-# Three clusters, with all their pods, which wait more than they compute.
+# Two clusters, with all their pods, which wait more than they compute.
 NODES_LOAD = 1.0
 # A JVM starts with all processors, and then waits for servers and disks.
 SPARK_LOAD = 0.6
@@ -28,9 +28,9 @@ OPERATOR_LOAD = 0.4
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
 # heals by itself after some seconds.
 LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"
-# Three clusters. Tests of one file share pipelines. By the number of their tests, which would be
+# Two clusters: a third finds no processor. Tests of one file share pipelines. By the number of their tests, which would be
 # pytest-xdist's own order, the longest files came last; tests/conftest.py puts them first.
-NODES_SHARING = ("-n", "3", "--dist=loadfile", "--no-loadscope-reorder")
+NODES_SHARING = ("-n", "2", "--dist=loadfile", "--no-loadscope-reorder")
 
 
 def check() -> list[Step]:
