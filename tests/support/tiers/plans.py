@@ -28,8 +28,9 @@ OPERATOR_LOAD = 0.4
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
 # heals by itself after some seconds.
 LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"
-# Two clusters: a third finds no processor. Tests of one file share pipelines. By the number of their tests, which would be
-# pytest-xdist's own order, the longest files came last; tests/conftest.py puts them first.
+# Two clusters: a third finds no processor. Tests of one file share pipelines. By the number of
+# their tests, which would be pytest-xdist's own order, the longest files came last;
+# tests/conftest.py puts them first.
 NODES_SHARING = ("-n", "2", "--dist=loadfile", "--no-loadscope-reorder")
 
 
