@@ -88,7 +88,7 @@ def _succession(former: EpochRecord, successor: Successor, gone: GoneFolder | No
     # which of the folder's files count, and a folder may stay away for any number of epochs.
     known = former.succession
     since = known.since if known is not None else None
-    ended = Former(former.owner, former.folder, former.epoch, since, successor.reached)
+    ended = Former(former.owner, former.folder, former.epoch, since, end_of(former, successor))
     others = known.former if known is not None else ()
     lost = (*(known.gone if known is not None else ()), *([gone] if gone is not None else ()))
     kept = (*(each for each in others if each.folder != ended.folder), ended)
@@ -99,6 +99,19 @@ def _succession(former: EpochRecord, successor: Successor, gone: GoneFolder | No
         kept[-FORMER_FOLDERS_MAX:],
         lost[-GONE_FOLDERS_MAX:],
     )
+
+
+def end_of(former: EpochRecord, successor: Successor) -> Reached:
+    """Return behind what the commits of the *former* owner's folder do not count."""
+    is_same_folder = folder_of(successor.incarnation) == former.folder
+    # Where this folder had a higher epoch, the record may be an older copy instead, whose owner
+    # has committed more: none of that is taken back.
+    had_one_epoch = successor.epoch == former.epoch + 1 and not is_same_folder
+    if had_one_epoch and former.reached.is_before(successor.reached):
+        # Two folders had one epoch: the bucket was lost, and epochs count anew. What the former
+        # owner committed behind its record is in the successor's folder, or is read next.
+        return former.reached
+    return successor.reached
 
 
 def _decoded(entry: Entry) -> EpochRecord:

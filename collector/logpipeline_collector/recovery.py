@@ -67,6 +67,10 @@ SOURCES_UNKNOWN = (
 BUCKET_OLDER = (
     "the state bucket is older than the folder (was it restored from a copy?); it is written again"
 )
+EPOCHS_ANEW = (
+    "the state bucket lost the partition's record, and another collector has read on since, beyond "
+    "our folder; lines that ours had after the last snapshot may stand in both folders"
+)
 FOLDER_OLDER = (
     "the folder is older than the state bucket (was the volume restored from a copy?); messages "
     "are read again from the folder's position"
@@ -105,9 +109,11 @@ def recover(
     if folder is None:
         is_gone = record.owner == member and record.folder != identity
         return _instead(record, epoch, is_read_again) if is_gone else _follow(record, epoch)
-    if record.epoch < folder.epoch:
-        return _keep(folder, epoch, max(folder.rollbacks, record.rollbacks), BUCKET_OLDER)
     is_ours = record.folder == identity
+    if record.epoch < folder.epoch:
+        if not is_ours and is_overtaken(folder, record):
+            return _follow(record, epoch, EPOCHS_ANEW)
+        return _keep(folder, epoch, max(folder.rollbacks, record.rollbacks), BUCKET_OLDER)
     if record.epoch == folder.epoch:
         return _same_epoch(folder, record, epoch, is_ours=is_ours)
     end = _end_of(folder, record, identity)
@@ -170,6 +176,13 @@ def _later_epoch(
         # A commit that cannot be taken back any more was rotated since, so the bucket has it.
         return _follow(record, epoch, UNKNOWN_END if folder.previous is not None else "")
     return _follow(record, epoch, CANNOT_UNDO if end.is_before(folder.reached) else "")
+
+
+def is_overtaken(folder: FolderCommit, record: EpochRecord) -> bool:
+    """Return whether *record*, of a lower epoch than *folder*, has more. An older copy of the
+    bucket never has: epochs count anew since the bucket was lost.
+    """
+    return folder.reached.is_before(record.reached)
 
 
 def is_late(folder: FolderCommit, end: Reached) -> bool:

@@ -25,6 +25,7 @@ SMALL = {
     "stream-made-anew": Bounds(epochs=2, recreations=1, snapshots=1),
     "lost-snapshots": Bounds(epochs=2, snapshots=1, repeats=1, lost_snapshots=1),
     "lost-bucket": Bounds(epochs=2, snapshots=1, lost_buckets=1),
+    "lost-bucket-epochs": Bounds(epochs=2, lines=2, lost_buckets=1),
     "empty-volume": Bounds(epochs=3, emptied=1, snapshots=1),
     "trimmed": Bounds(epochs=2, lines=2, trims=1, snapshots=1, repeats=1),
 }
@@ -37,6 +38,7 @@ WIDE = {
     "stream-made-anew": Bounds(epochs=3, recreations=1, snapshots=1),
     "lost-snapshots": Bounds(epochs=3, snapshots=1, repeats=1, lost_snapshots=1),
     "lost-bucket": Bounds(epochs=3, snapshots=2, lost_buckets=1),
+    "lost-bucket-epochs": Bounds(epochs=3, lines=2, lost_buckets=1),
     "empty-volume": Bounds(lines=2, epochs=3, emptied=1, snapshots=1),
     "trimmed": Bounds(epochs=3, lines=2, trims=1, snapshots=1, repeats=1),
     "trimmed-behind-a-roll-back": Bounds(lines=2, epochs=2, trims=1, tails=1, snapshots=1),
@@ -133,6 +135,18 @@ DEFECTS: dict[str, tuple[str, Callable[[Any], Any], Bounds, str]] = {
         "logpipeline_collector.takeover.is_behind",
         lambda _: lambda start, position: False,
         Bounds(repeats=1, epochs=2),
+        "stands in two folders",
+    ),
+    "the higher epoch counts, though epochs count anew": (
+        "logpipeline_collector.recovery.is_overtaken",
+        lambda _: lambda folder, record: False,
+        Bounds(lines=2, epochs=2, lost_buckets=1),
+        "stands in two folders",
+    ),
+    "of two folders with one epoch both keep all": (
+        "logpipeline_collector.epochs.end_of",
+        lambda _: lambda former, successor: successor.reached,
+        Bounds(lines=2, epochs=2, lost_buckets=1),
         "stands in two folders",
     ),
     "trimming goes up to the position": (

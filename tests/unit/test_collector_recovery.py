@@ -10,6 +10,7 @@ from logpipeline_collector.recovery import (
     BUCKET_LOST,
     BUCKET_OLDER,
     CANNOT_UNDO,
+    EPOCHS_ANEW,
     FOLDER_OLDER,
     NOWHERE,
     TWO_OWNERS,
@@ -118,6 +119,29 @@ def test_a_bucket_that_went_back_is_written_again_from_the_folder() -> None:
     assert [by_epochs.warning, by_commits.warning] == [BUCKET_OLDER, BUCKET_OLDER]
     assert [by_epochs.epoch, by_commits.epoch] == [8, 8]
     assert [by_epochs.position.sequence, by_commits.position.sequence] == [20, 20]
+
+
+def test_a_record_that_was_begun_anew_and_has_more_is_followed() -> None:
+    """The bucket was lost, epochs count from 1 again, and another collector read beyond our folder:
+    what it collected since then is not read again.
+    """
+    found = recover(folder(7, 20, 10), record(1, 50), identity=OTHER)
+
+    assert (found.source, found.epoch, found.position.sequence) == (Source.SNAPSHOT, 8, 50)
+    assert found.warning == EPOCHS_ANEW
+
+
+def test_commits_behind_the_record_do_not_count_where_two_folders_had_one_epoch() -> None:
+    """The successor's folder has more than the record: it has, or reads, what they hold."""
+    former = record(1, 2)
+    one_epoch = succeed(former, successor(2, Reached(at(5), 0), folder=OTHER)).succession
+    higher_epoch = succeed(former, successor(4, Reached(at(5), 0), folder=OTHER)).succession
+
+    assert one_epoch is not None
+    assert higher_epoch is not None
+    assert one_epoch.former[-1].end.position.sequence == 2
+    # The record may be an older copy: nothing that its owner committed is taken back.
+    assert higher_epoch.former[-1].end.position.sequence == 5
 
 
 def test_a_folder_that_went_back_reads_again_what_it_lacks() -> None:

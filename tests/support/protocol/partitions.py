@@ -249,7 +249,9 @@ class Partitions:
             world,
             promised=(world.promised - again) | kept,
             may_be_gone=world.may_be_gone - again,
-            may_be_twice=world.may_be_twice | self._unknowable(world, record, found.source),
+            may_be_twice=world.may_be_twice
+            | self._unknowable(world, record, found.source)
+            | _not_taken_back(world, record, found),
         )
         taken = _swap(before, made)
         is_bringing = found.source in (Source.SNAPSHOT, Source.STREAM)
@@ -530,6 +532,20 @@ def _read_again(world: World, number: int, record: EpochRecord | None) -> Lines:
     after = record.succession.since.position.sequence if record.succession else 0
     messages = world.stream[max(after, world.trimmed) : record.position.sequence]
     return frozenset(message.line for message in messages)
+
+
+def _not_taken_back(world: World, record: EpochRecord | None, found: Recovery) -> Lines:
+    """Return what the owner of a record that seems older than the successor's folder has in its own
+    folder alone. It stays: the record may be a copy, and the lines may have been in a later one.
+    """
+    if record is None or found.warning != recovery.BUCKET_OLDER:
+        return NO_LINES
+    identities = (_identity(world, number) for number in range(len(world.folders)))
+    pairs = zip(identities, world.folders, strict=True)
+    folder = next((folder for identity, folder in pairs if identity == record.folder), None)
+    if folder is None or folder.before is None or folder.reached.is_same(record.reached):
+        return NO_LINES
+    return folder.lines - folder.before.lines
 
 
 def _with(world: World, number: int, process: Process | None) -> World:
