@@ -24,6 +24,8 @@ LIMIT_S = 3_600
 RULES = {rule.message for rule in (*SPEC_RULES, *ENTRY_RULES)}
 _STUMBLED = re.compile(r"invalid data, expected .* evaluating rule: (\S+) ")
 API = {"version": "logpipeline.dev/v1alpha1", "url": "logpipelines"}
+# An expression with a mistake ends its rule; the rule's message says which field it is.
+_UNPARSED = re.compile(r"error parsing regexp: .* evaluating rule: (spec\.\S+) ")
 DRY = {"dryRun": "All", "fieldValidation": "Strict"}
 
 Judge = Callable[[Spec], dict[str, str]]
@@ -70,6 +72,8 @@ def _told(cause: dict[str, str]) -> tuple[str, str]:
         name = stumbled[1]
         where = name if name.startswith("spec.") else f"{cause['field']}.{name}"
         return place(where), "must be of another type"
+    if unparsed := _UNPARSED.search(cause["message"]):
+        return place(unparsed[1]), cause["message"]
     return place(cause["field"]), cause["message"]
 
 
@@ -119,6 +123,17 @@ def disagreed(theirs: set[str], ours: set[str]) -> set[str]:
 
 
 SHARE = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("text", ["(", "a*", r"\Aa", "a(?=b)", "a{1001}", "a", "(?<x>é)[^b]+$"])
+def test_server_and_parser_take_the_same_expressions(server: Judge, text: str) -> None:
+    """Both know RE2's, and want one that finds something."""
+    spec = {"redaction": {"expressions": ["fine", text]}}
+
+    found = server(spec)
+
+    assert found.keys() == parsed(spec).keys()
+    assert all(is_rule(message) for message in found.values())
 
 
 @pytest.mark.parametrize("has_unit", [False, True], ids=["numbers", "quantities"])

@@ -276,6 +276,10 @@ for fields, other, wrong, right in (
             consumer(**{field: value, other: wrong}), f"consumers[0].{field}",
             consumer(**{field: value, other: right}),
         )  # fmt: skip
+CASES["redaction-expressions"] = (
+    {"redaction": {"expressions": ["a", "("]}}, "redaction.expressions",
+    {"redaction": {"expressions": ["a", "b"]}},
+)  # fmt: skip
 CASES["consumer-flowControl-type"] = (
     consumer(flowControl=True, type="pull", idleHeartbeat="1s"), "consumers[0].flowControl",
     consumer(flowControl=True, type="push", idleHeartbeat="1s"),
