@@ -6,18 +6,25 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from components.destination_contract import Implementation, check
-from components.sink_batches import CREATED, plain_batch
-from components.sink_servers import Receiver
+from components.sink_batches import CREATED, batch_of, message, plain_batch
+from components.sink_servers import ClickHouse, Loki, OtlpReceiver, Receiver, Search
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
-from logpipeline_cli.sinks import http
-from logpipeline_cli.sinks.destination import created_of, name_of
+from logpipeline_cli.sinks import clickhouse, http, loki, opensearch, otlp
+from logpipeline_cli.sinks.destination import (
+    Misdirected,
+    Refused,
+    TryAgain,
+    created_of,
+    name_of,
+)
 
 
 def arguments(kind: str, *words: str) -> argparse.Namespace:
@@ -39,6 +46,35 @@ async def test_http_keeps_the_contract(receiver: Receiver, output: str) -> None:
     args = arguments("http", "--url", receiver.url, "-o", output)
 
     await check(Implementation(receiver, lambda: http.destination_of(args), is_once=True))
+
+
+async def test_loki_keeps_the_contract() -> None:
+    """It drops what it holds already; lines that only look the same are kept."""
+    with Loki().serving() as server:
+        args = arguments("loki", "--url", server.url)
+        await check(Implementation(server, lambda: loki.destination_of(args), is_once=True))
+
+
+async def test_otlp_keeps_the_contract() -> None:
+    """At least once."""
+    with OtlpReceiver().serving() as server:
+        args = arguments("otlp", "--url", server.url)
+        await check(Implementation(server, lambda: otlp.destination_of(args), is_once=False))
+
+
+async def test_opensearch_keeps_the_contract() -> None:
+    """Each document has an id of its own."""
+    with Search().serving() as server:
+        args = arguments("opensearch", "--url", server.url, "--index", "logs")
+        await check(Implementation(server, lambda: opensearch.destination_of(args), is_once=True))
+
+
+async def test_clickhouse_keeps_the_contract() -> None:
+    """Each insert has a token of its own."""
+    with ClickHouse().serving() as server:
+        args = arguments("clickhouse", "--url", server.url, "--table", "shop.logs")
+        made = Implementation(server, lambda: clickhouse.destination_of(args), is_once=True, cuts=2)
+        await check(made)
 
 
 async def test_http_without_its_key_is_found(
@@ -92,3 +128,101 @@ def test_wrong_words_are_named(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said) as found:
         http.destination_of(arguments("http", *words))
     assert "secret" not in str(found.value)
+
+
+def test_lines_that_loki_would_take_for_one_are_told_apart() -> None:
+    """A file's lines have the time of their message; the same line ten times is ten entries, which
+    are the same when the batch comes again.
+    """
+    batch = batch_of([message(1, b"retrying\n" * 10)])
+    found = loki.entries(batch, {"job": "shop"})
+
+    assert len({(entry.labels, entry.time_ns, entry.text) for entry in found}) == 10
+    assert found == loki.entries(batch_of([message(1, b"retrying\n" * 10)]), {"job": "shop"})
+    assert found[0].labels == (("host", "node-a"), ("job", "shop"))
+    assert found[0].metadata == {"batch": name_of(batch), "source": "/var/log/app.log"}
+
+
+def test_an_otlp_record_has_an_id_that_stays() -> None:
+    """And says where its line is from, in OpenTelemetry's words."""
+    batch = plain_batch(b"one", b"two", first=5)
+    first, second = otlp.records(batch)
+
+    uid = {"key": "log.record.uid", "value": {"stringValue": f"{name_of(batch)}-5-0"}}
+    assert first.data["attributes"][0] == uid
+    assert first.data["attributes"][0] != second.data["attributes"][0]
+    assert first.data["timeUnixNano"] == str(batch.messages[0].time_ns)
+
+
+async def test_records_that_an_otlp_receiver_rejects_are_no_success() -> None:
+    """It answers 200 and says so in the text."""
+    with OtlpReceiver(rejected=2).serving() as server:
+        destination = otlp.destination_of(arguments("otlp", "--url", server.url))
+        with pytest.raises(Refused, match="rejected 2 records: too old"):
+            await destination.write(plain_batch(b"one", b"two"))
+        await destination.close()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "error"),
+    [
+        ([400, 429], TryAgain),
+        ([400, 201], Refused),
+        ([503], TryAgain),
+        ([404, 400], Misdirected),
+    ],
+)
+async def test_each_document_has_an_outcome(statuses: list[int], error: type[Exception]) -> None:
+    """A bulk request succeeds although its documents do not; what can be written later is, before
+    the rest is refused.
+    """
+    with Search(statuses=deque(statuses)).serving() as server:
+        args = arguments("opensearch", "--url", server.url, "--index", "logs")
+        destination = opensearch.destination_of(args)
+        with pytest.raises(error):
+            await destination.write(plain_batch(b"one", b"two"))
+        await destination.close()
+
+
+@pytest.mark.parametrize(("code", "error"), [(117, Refused), (60, Misdirected), (241, TryAgain)])
+async def test_clickhouse_says_by_its_code_what_went_wrong(
+    code: int, error: type[Exception]
+) -> None:
+    """All with the status 500: a bad row, a table that is not there, too little memory."""
+    with ClickHouse(code=code).serving() as server:
+        args = arguments("clickhouse", "--url", server.url, "--table", "shop.logs")
+        destination = clickhouse.destination_of(args)
+        with pytest.raises(error, match=f"Code: {code}"):
+            await destination.write(plain_batch(b"one"))
+        await destination.close()
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("ReplicatedMergeTree ORDER BY time", ""),
+        ("MergeTree ORDER BY time SETTINGS non_replicated_deduplication_window = 1000", ""),
+        ("MergeTree ORDER BY time SETTINGS index_granularity = 8192", "may be there twice"),
+    ],
+)
+async def test_a_table_that_forgets_tokens_is_named(
+    engine: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start, with what to do."""
+    with ClickHouse(engine=engine).serving() as server:
+        args = arguments("clickhouse", "--url", server.url, "--table", "shop.logs")
+        destination = clickhouse.destination_of(args)
+        await destination.open()
+        await destination.close()
+    assert said in caplog.text
+    assert bool(caplog.text) == bool(said)
+
+
+async def test_a_table_that_is_not_there_is_named() -> None:
+    """Before the first line is read."""
+    with ClickHouse(engine="").serving() as server:
+        args = arguments("clickhouse", "--url", server.url, "--table", "shop.logs")
+        destination = clickhouse.destination_of(args)
+        with pytest.raises(Misdirected, match="no table shop"):
+            await destination.open()
+        await destination.close()

@@ -36,6 +36,86 @@ def _sink(parser: argparse.ArgumentParser) -> None:
         default="ndjson",
         help="a JSON object on each line (ndjson), or one array of them (json)",
     )
+    _s3(kinds)
+    _of_a_product(kinds)
+
+
+def _s3(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    s3 = add_action(
+        kinds,
+        "s3",
+        "put the lines into a bucket",
+        "Put each batch as an object into a bucket with S3's protocol, named by its stream and\n"
+        "its sequences, so that a batch that is written again replaces itself.",
+        "logpipeline sink s3 archive --url s3://logs/shop",
+    )
+    _common(s3)
+    s3.add_argument("--url", required=True, metavar="URL", help="a bucket and a prefix: s3://…")
+    s3.add_argument("--endpoint", metavar="URL", help="the server (default: as AWS's tools)")
+    s3.add_argument("--region", metavar="NAME", help="its region (default: as AWS's tools)")
+    s3.add_argument(
+        "--access-key-file",
+        metavar="FILE",
+        help="the access key (default: $AWS_ACCESS_KEY_ID, or the machine's own role)",
+    )
+    s3.add_argument(
+        "--secret-key-file",
+        metavar="FILE",
+        help="the secret key (default: $AWS_SECRET_ACCESS_KEY)",
+    )
+    s3.add_argument(
+        "-o",
+        "--output",
+        choices=("ndjson", "raw"),
+        default="ndjson",
+        help="a JSON object on each line (ndjson), or lines as programs wrote them (raw)",
+    )
+    s3.add_argument(
+        "--compression", choices=("zstd", "none"), default="zstd", help="of objects (zstd)"
+    )
+
+
+def _of_a_product(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    loki = add_action(
+        kinds,
+        "loki",
+        "push the lines to Grafana Loki",
+        "Push the lines with the labels host, namespace, pod and container. A path other than\n"
+        "Loki's own can be given in the address.",
+        "logpipeline sink loki grafana --url https://loki.example.net --label job=shop",
+    )
+    otlp = add_action(
+        kinds,
+        "otlp",
+        "export the lines to OpenTelemetry",
+        "Export the lines by OTLP over HTTP, in JSON. A path other than /v1/logs can be given in\n"
+        "the address.",
+        "logpipeline sink otlp telemetry --url http://127.0.0.1:4318",
+    )
+    opensearch = add_action(
+        kinds,
+        "opensearch",
+        "create the lines in OpenSearch or Elasticsearch",
+        "Create each line as a document under an id of its own, so that it is there once.",
+        "logpipeline sink opensearch search --url https://search.example.net:9200 --index logs",
+    )
+    clickhouse = add_action(
+        kinds,
+        "clickhouse",
+        "insert the lines into ClickHouse",
+        "Insert each batch with its name as deduplication token.",
+        "logpipeline sink clickhouse sql --url https://sql.example.net:8443 --table shop.logs",
+    )
+    for kind in (loki, otlp, opensearch, clickhouse):
+        _common(kind)
+        _http(kind)
+    loki.add_argument(
+        "--label", action="append", metavar="NAME=VALUE", help="a further label (may be repeated)"
+    )
+    opensearch.add_argument(
+        "--index", required=True, metavar="NAME", help="the index, alias or data stream"
+    )
+    clickhouse.add_argument("--table", required=True, metavar="NAME", help="the table: shop.logs")
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

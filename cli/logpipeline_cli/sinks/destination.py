@@ -8,14 +8,17 @@ system behind it recognises the second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 from logpipeline.consuming.message import Batch, Message
 from logpipeline.nats.jetstream import time_ns_of
 from logpipeline.origin import origin_of
 from logpipeline_cli.errors import CliError
 from logpipeline_collector.files.render import render_json
+
+T = TypeVar("T")
 
 # A request holds so many bytes of lines, unless one line alone has more. It is no option: parts of
 # a batch that comes again must be those of the first time. Elasticsearch takes 100 MB, Loki 4 MB.
@@ -86,18 +89,18 @@ def json_lines(message: Message) -> list[bytes]:
     return render_json(origin, is_cri, message.data, message.time_ns).split(b"\n")[:-1]
 
 
-def parts(items: Iterable[bytes], bytes_max: int = REQUEST_BYTES_MAX) -> Iterator[list[bytes]]:
-    """Yield *items* in order, in parts of at most *bytes_max*; a larger item is a part by itself.
-    The same items always give the same parts.
+def parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield *items* in order, in parts of at most `REQUEST_BYTES_MAX` bytes as *size_of* counts
+    them; a larger item is a part by itself. The same items always give the same parts.
     """
-    part: list[bytes] = []
+    part: list[T] = []
     size = 0
     for item in items:
-        if part and size + len(item) > bytes_max:
+        if part and size + size_of(item) > REQUEST_BYTES_MAX:
             yield part
             part, size = [], 0
         part.append(item)
-        size += len(item)
+        size += size_of(item)
     if part:
         yield part
 
@@ -105,3 +108,13 @@ def parts(items: Iterable[bytes], bytes_max: int = REQUEST_BYTES_MAX) -> Iterato
 def part_name(name: str, number: int) -> str:
     """Return the name of a part of the batch *name*, which for most batches is the only one."""
     return f"{name}.{number}" if number else name
+
+
+def readable(text: bytes) -> tuple[str, str]:
+    """Return *text* for JSON, which has no bytes that are not UTF-8, and its exact bytes in base64
+    if it has such ones, else an empty text.
+    """
+    try:
+        return text.decode(), ""
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace"), base64.b64encode(text).decode()

@@ -26,7 +26,7 @@ class HttpDestination:
         """Post the lines; see `Destination.write`."""
         name = name_of(batch)
         lines = (line for message in batch.messages for line in json_lines(message))
-        for number, part in enumerate(parts(lines)):
+        for number, part in enumerate(parts(lines, len)):
             key = part_name(name, number)
             headers = {"Content-Type": _TYPES[self._form], KEY: key}
             self._client.check(await self._client.post(self._body(part), headers))

@@ -81,6 +81,8 @@ class HttpClient:
         parts = urlsplit(options.url)
         self.where = f"{parts.scheme}://{parts.netloc}"
         self.path = parts.path or "/"
+        # What further paths are added to; empty where the address is that of the server alone.
+        self.base = parts.path.rstrip("/")
         self.query = parts.query
         host, port = str(parts.hostname), parts.port
         self._connection: http.client.HTTPConnection

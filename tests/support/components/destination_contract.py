@@ -31,12 +31,14 @@ CRI = b"2026-11-25T10:00:00.000000001Z stdout F one\n2026-11-25T10:00:00.0000000
 @dataclass(frozen=True, slots=True)
 class Implementation:
     """A kind of destination, and the server behind it. *is_once*: it promises that a batch that is
-    written again is stored once.
+    written again is stored once. *cuts* of its connection in a row make a first write fail: 2 where
+    the connection is there since `open`, since a kept one that is cut is opened again.
     """
 
     server: StandIn
     make: Callable[[], Destination]
     is_once: bool
+    cuts: int = 1
 
     async def write(self, batch: Batch) -> None:
         """Write as a process that has just started."""
@@ -80,10 +82,10 @@ async def _keeps_all_bytes(kind: Implementation) -> None:
 async def _repeats(kind: Implementation) -> None:
     """Killed before or after the write, or without an answer, it is stored once."""
     batch = plain_batch(b"three", b"three", first=3)
-    kind.server.faults.append("cut")
+    kind.server.faults.extend(["cut"] * kind.cuts)
     with pytest.raises(TryAgain):
         await kind.write(batch)
-    kind.server.faults.append("taken-and-cut")
+    kind.server.faults.extend(["taken-and-cut"] * kind.cuts)
     with pytest.raises(TryAgain):
         await kind.write(batch)
     await kind.write(batch)

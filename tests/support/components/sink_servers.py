@@ -6,6 +6,7 @@ version of a product does.
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections import deque
@@ -49,6 +50,10 @@ class StandIn:
     def texts(self) -> list[bytes]:
         """Return the lines that are kept, in the order in which they came."""
         raise NotImplementedError
+
+    def headers(self) -> dict[str, str]:
+        """Return headers of every answer."""
+        return {}
 
     def answer(self, request: Request) -> tuple[int, bytes] | None:
         """Return the answer to *request*, None where its connection is cut."""
@@ -95,6 +100,8 @@ def _handler(server: StandIn) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             if status == _STATUS["busy"]:
                 self.send_header("Retry-After", str(RETRY_AFTER_S))
+            for name, value in server.headers().items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -107,8 +114,6 @@ def _handler(server: StandIn) -> type[BaseHTTPRequestHandler]:
 
 def text_of(line: dict[str, Any]) -> bytes:
     """Return the bytes of a line that stands in JSON."""
-    import base64
-
     if "message_base64" in line:
         return base64.b64decode(line["message_base64"])
     return str(line["message"]).encode()
@@ -132,3 +137,124 @@ class Receiver(StandIn):
     def texts(self) -> list[bytes]:
         """Return all lines."""
         return [text for lines in self.kept.values() for text in lines]
+
+
+@dataclass
+class Loki(StandIn):
+    """Takes pushes, and drops an entry with the labels, time and line of one that it has."""
+
+    entries: list[tuple[dict[str, str], str, str, dict[str, str]]] = field(default_factory=list)
+    known: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def take(self, request: Request) -> tuple[int, bytes]:
+        """Keep the entries that are new."""
+        assert request.path == "/loki/api/v1/push"
+        for stream in json.loads(request.data)["streams"]:
+            labels = stream["stream"]
+            assert labels
+            for time_ns, text, metadata in stream["values"]:
+                key = (json.dumps(labels, sort_keys=True), time_ns, text)
+                if key not in self.known:
+                    self.known.add(key)
+                    self.entries.append((labels, time_ns, text, metadata))
+        return 204, b""
+
+    def texts(self) -> list[bytes]:
+        """Return all lines."""
+        return [text_of({"message": text, **metadata}) for _, _, text, metadata in self.entries]
+
+
+@dataclass
+class OtlpReceiver(StandIn):
+    """Takes exports of logs, and keeps each record as often as it comes."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    rejected: int = 0
+
+    def take(self, request: Request) -> tuple[int, bytes]:
+        """Keep all records, or say that some were rejected."""
+        assert request.path == "/v1/logs"
+        if self.rejected:
+            partial = {"rejectedLogRecords": str(self.rejected), "errorMessage": "too old"}
+            return 200, json.dumps({"partialSuccess": partial}).encode()
+        for resource in json.loads(request.data)["resourceLogs"]:
+            for scope in resource["scopeLogs"]:
+                self.records += scope["logRecords"]
+        return 200, b"{}"
+
+    def texts(self) -> list[bytes]:
+        """Return all lines."""
+        bodies = [record["body"] for record in self.records]
+        return [
+            base64.b64decode(body["bytesValue"])
+            if "bytesValue" in body
+            else body["stringValue"].encode()
+            for body in bodies
+        ]
+
+
+@dataclass
+class Search(StandIn):
+    """Takes bulk requests of OpenSearch and Elasticsearch, and creates each id once. *statuses* are
+    those of the next documents, in place of being created.
+    """
+
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    statuses: deque[int] = field(default_factory=deque)
+
+    def take(self, request: Request) -> tuple[int, bytes]:
+        """Create the documents whose ids are new."""
+        assert request.path == "/_bulk"
+        lines = [json.loads(line) for line in request.data.splitlines()]
+        items = []
+        for action, document in zip(lines[::2], lines[1::2], strict=True):
+            assert "@timestamp" in document
+            name = action["create"]["_id"]
+            status = self.statuses.popleft() if self.statuses else 201
+            if status == 201 and name in self.documents:
+                status = 409
+            if status == 201:
+                self.documents[name] = document
+            error = {} if status == 201 else {"error": {"reason": f"status {status}"}}
+            items.append({"create": {"status": status, **error}})
+        is_bad = any(item["create"]["status"] != 201 for item in items)
+        return 200, json.dumps({"errors": is_bad, "items": items}).encode()
+
+    def texts(self) -> list[bytes]:
+        """Return all lines."""
+        return [text_of(document) for document in self.documents.values()]
+
+
+@dataclass
+class ClickHouse(StandIn):
+    """Takes inserts, and each deduplication token once; says of its table that it is *engine*, and
+    that an insert failed with *code*, an error of ClickHouse.
+    """
+
+    engine: str = "ReplicatedMergeTree ORDER BY time"
+    code: int = 0
+    kept: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def answer(self, request: Request) -> tuple[int, bytes] | None:
+        """Answer a question at once: faults are for inserts."""
+        if request.data.startswith(b"SELECT engine_full FROM system.tables"):
+            return 200, f"{self.engine}\n".encode()
+        return super().answer(request)
+
+    def take(self, request: Request) -> tuple[int, bytes]:
+        """Keep the rows under their token."""
+        assert request.query["query"] == "INSERT INTO shop.logs FORMAT JSONEachRow"
+        assert request.query["input_format_skip_unknown_fields"] == "0"
+        if self.code:
+            return 500, f"Code: {self.code}. DB::Exception: as the test wants it".encode()
+        rows = [text_of(json.loads(line)) for line in request.data.splitlines()]
+        self.kept.setdefault(request.query["insert_deduplication_token"], rows)
+        return 200, b""
+
+    def headers(self) -> dict[str, str]:
+        """Return the header that holds the error."""
+        return {"X-ClickHouse-Exception-Code": str(self.code)} if self.code else {}
+
+    def texts(self) -> list[bytes]:
+        """Return all lines."""
+        return [text for rows in self.kept.values() for text in rows]

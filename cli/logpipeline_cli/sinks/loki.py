@@ -1,0 +1,122 @@
+"""Grafana Loki, by its push API in JSON.
+
+Loki drops an entry that has the labels, the timestamp and the line of one that it holds already.
+That is what makes a repeated batch harmless as long as Loki holds the entries in memory, and what
+would lose lines: a program that writes the same line twice within the resolution of its timestamps.
+So two such lines of a batch get timestamps that are a nanosecond apart, always the same ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from logpipeline.consuming.message import Batch, Line
+from logpipeline_cli.errors import UsageError
+from logpipeline_cli.sinks.destination import name_of, parts, readable
+from logpipeline_cli.sinks.http_client import HttpClient, http_options
+
+PATH = "/loki/api/v1/push"
+_LABEL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)")
+# What the JSON of an entry has beside its line: timestamp, quotes and names.
+ENTRY_BYTES = 256
+
+
+class Entry(NamedTuple):
+    """A line for Loki: its *labels* as sorted pairs, its time, and its structured metadata."""
+
+    labels: tuple[tuple[str, str], ...]
+    time_ns: int
+    text: str
+    metadata: dict[str, str]
+
+
+def entries(batch: Batch, more: Mapping[str, str]) -> list[Entry]:
+    """Return the entries of *batch*, with *more* labels, no two of them equal to Loki."""
+    name = name_of(batch)
+    taken: set[tuple[tuple[tuple[str, str], ...], int, str]] = set()
+    found = []
+    for line in batch.lines:
+        text, exact = readable(line.text)
+        labels, time_ns = _labels(line, more), line.time_ns
+        while (labels, time_ns, text) in taken:
+            time_ns += 1
+        taken.add((labels, time_ns, text))
+        metadata = {
+            "batch": name,
+            "source": readable(line.source.encode("utf-8", "surrogateescape"))[0],
+            "stream": line.stream,
+            "message_base64": exact,
+            "partial": "" if line.is_whole else "true",
+        }
+        metadata = {key: value for key, value in metadata.items() if value}
+        found.append(Entry(labels, time_ns, text, metadata))
+    return found
+
+
+def _labels(line: Line, more: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    origin = line.message.origin
+    own = {
+        "host": origin.host,
+        "namespace": origin.namespace,
+        "pod": origin.pod,
+        "container": origin.container,
+    }
+    labels = {**more, **own}
+    return tuple(sorted((name, value) for name, value in labels.items() if value))
+
+
+class LokiDestination:
+    """Pushes each batch, with *labels* beside those of its lines."""
+
+    def __init__(self, client: HttpClient, labels: Mapping[str, str]) -> None:
+        self._client = client
+        self._labels = labels
+
+    async def open(self) -> None:
+        """There is nothing that could be asked without a line."""
+
+    async def write(self, batch: Batch) -> None:
+        """Push the lines; see `Destination.write`."""
+        for part in parts(entries(batch, self._labels), _size):
+            data = json.dumps(_push(part), ensure_ascii=False).encode()
+            answer = await self._client.post(
+                data, {"Content-Type": "application/json"}, path=self._client.base or PATH
+            )
+            self._client.check(answer)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.close()
+
+
+def _push(found: list[Entry]) -> dict[str, Any]:
+    """Return the body of a request: entries by their labels."""
+    streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
+    for entry in found:
+        values = streams.setdefault(entry.labels, [])
+        values.append([str(entry.time_ns), entry.text, entry.metadata])
+    return {
+        "streams": [{"stream": dict(labels), "values": each} for labels, each in streams.items()]
+    }
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.text) + len(entry.metadata.get("message_base64", "")) + ENTRY_BYTES
+
+
+def destination_of(args: argparse.Namespace) -> LokiDestination:
+    """Return the destination that the arguments name.
+
+    Raises:
+        UsageError: one of them is wrong.
+    """
+    labels = {}
+    for text in args.label or ():
+        if (found := _LABEL.fullmatch(text)) is None:
+            raise UsageError(f"--label {text!r}: give a name and a value, such as job=shop")
+        labels[found[1]] = found[2]
+    return LokiDestination(HttpClient(http_options(args)), labels)
