@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from logpipeline_cli.arguments import inspection, pipeline, streams, tables
+from logpipeline_cli.arguments import inspection, pipeline, receiving, streams, tables
 from logpipeline_cli.arguments.parser import (
     PROGRAM,
     Command,
@@ -47,6 +47,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = (
     *pipeline.COMMANDS,
+    *receiving.COMMANDS,
     *inspection.COMMANDS,
     *streams.COMMANDS,
     *tables.COMMANDS,

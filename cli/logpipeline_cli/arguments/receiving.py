@@ -1,0 +1,112 @@
+"""Arguments of `receive`, which has a set of options for each kind."""
+
+from __future__ import annotations
+
+import argparse
+
+from logpipeline_cli.arguments.parser import Command, add_action, add_http, count
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--to",
+        metavar="FOLDER",
+        required=True,
+        help="the folder to write to; only one receiver, and no other program, writes there",
+    )
+    parser.add_argument(
+        "--rotate-at",
+        metavar="SIZE",
+        default="64Mi",
+        help="rename a file to NAME.1 when it has grown to this size (64Mi)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=count,
+        metavar="N",
+        default=10,
+        help="keep so many rotated files of each name, and remove the oldest one beyond, "
+        "shipped or not (10)",
+    )
+    add_http(parser)
+
+
+def _output(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("raw", "json"),
+        default=default,
+        help=f"lines as they were received, or as JSON objects of their fields ({default})",
+    )
+
+
+def _syslog(parser: argparse.ArgumentParser) -> None:
+    _common(parser)
+    _output(parser, "raw")
+    for transport in ("udp", "tcp", "tls"):
+        parser.add_argument(
+            f"--{transport}",
+            metavar="HOST:PORT",
+            help=f"listen for {transport.upper()} here, as in 0.0.0.0:514",
+        )
+    parser.add_argument("--tls-cert", metavar="FILE", help="the certificate of --tls (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, unless it is in the same file")
+    parser.add_argument(
+        "--tls-client-ca", metavar="FILE", help="take only clients with a certificate of this CA"
+    )
+    parser.add_argument(
+        "--name",
+        metavar="TEMPLATE",
+        default="{host}/{app}.log",
+        help="the file of a message, of {host}, {app}, {sender}, {facility} and {severity} "
+        "({host}/{app}.log); {host} is what the message says, else the sender's address",
+    )
+    parser.add_argument(
+        "--message-bytes",
+        metavar="SIZE",
+        default="64Ki",
+        help="cut a longer message, and say so at its end (64Ki)",
+    )
+    parser.add_argument(
+        "--connections",
+        type=count,
+        metavar="N",
+        default=1000,
+        help="close connections beyond so many at once (1000)",
+    )
+    parser.add_argument(
+        "--delimiter",
+        choices=("lf", "nul"),
+        default="lf",
+        help="what ends a message without a count in TCP and TLS (lf); Python's SysLogHandler "
+        "sends nul",
+    )
+
+
+def _kinds(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    _syslog(
+        add_action(
+            kinds,
+            "syslog",
+            "receive syslog by UDP, TCP and TLS",
+            "Receive syslog (RFC 5424 and RFC 3164) by UDP, TCP and TLS, and append it to a file\n"
+            "for each host and application. Messages by TCP and TLS are framed by counts or by\n"
+            "line feeds.",
+            f"{parser.prog} syslog --to /var/spool/syslog --udp 0.0.0.0:514 --tcp 0.0.0.0:514",
+        )
+    )
+
+
+COMMANDS = (
+    Command(
+        name="receive",
+        help="append logs that are no files to files, for a shipper",
+        description="Append logs that are no files to local files, durably, so that a shipper\n"
+        "ships them as it ships every file.",
+        example="logpipeline receive syslog --to /var/spool/syslog --udp 0.0.0.0:514",
+        add=_kinds,
+        run="commands.receive:run",
+    ),
+)

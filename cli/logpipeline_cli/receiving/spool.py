@@ -1,0 +1,424 @@
+"""The files that a receiver appends to, and the redo log that makes an append to many of them one
+durable step.
+
+A shipper reads these files while they grow. A file that becomes shorter is a new file to it, whose
+lines it ships again, so a torn last line must never be cut off after a crash: it has to be
+completed with the very bytes that were meant. So what is to be written is first written to the redo
+log (`.redo`), with its places, and synced; a start writes all of it again to the same places. The
+log also holds the *state* (a position in the source), so that position and lines cannot disagree.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from logpipeline import json_text
+from logpipeline.failpoints import reach
+from logpipeline.filelock import FileLock
+from logpipeline.statefile import sync_folder
+
+LOCK = ".lock"
+REDO = ".redo"
+SUFFIX = ".log"
+# Lines of names for which there is no room any more.
+OVERFLOW = f"%other{SUFFIX}"  # no name that a sender chooses is encoded so
+# Read and written again at a start, which takes a second on a slow disk.
+REDO_BYTES_MAX = 16 * 1024 * 1024
+OPEN_FILES_MAX = 256
+ROTATE_BYTES = 64 * 1024 * 1024
+KEEP_FILES = 10
+NAMES_MAX = 10_000
+FILE_MODE = 0o640
+
+_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12})\n")
+_HEAD_BYTES_MAX = 22
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
+
+
+class SpoolFull(Exception):
+    """There is no room for now: nothing of what was given is written."""
+
+
+class SyncFailed(OSError):
+    """A file could not be synced: the process has to end, and its next start repairs the file."""
+
+
+class SpoolBroken(Exception):
+    """The redo log is damaged where a crash cannot have damaged it; the message says what to do."""
+
+
+class Write(NamedTuple):
+    """*data* at *offset* of the file *name*."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+class Record(NamedTuple):
+    """One durable step: what is written, and the *state* after it."""
+
+    writes: tuple[Write, ...]
+    state: Any
+
+
+@dataclass(slots=True)
+class _Target:
+    """A file that is open for writing; *is_dirty*: it has bytes that are not synced."""
+
+    path: Path
+    descriptor: int
+    is_dirty: bool = False
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
+        except FileNotFoundError:
+            return False
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.is_dirty = True
+        view = memoryview(data)
+        while view:
+            done = os.pwrite(self.descriptor, view, offset)
+            view, offset = view[done:], offset + done
+
+    def sync(self) -> None:
+        if not self.is_dirty:
+            return
+        try:
+            os.fsync(self.descriptor)
+        except OSError as error:
+            # The kernel reports it once, and may have dropped the bytes: a second try could succeed
+            # without them. A new start writes them again.
+            raise SyncFailed(errno.EIO, f"sync failed: {error.strerror}", self.path) from error
+        self.is_dirty = False
+
+
+class Spool:
+    """The files below *folder*; one process owns it. Its methods block, and one thread calls them.
+
+    A file that has grown to *rotate_bytes* is renamed to `<name>.1`, and `<name>.<keep>` is removed
+    then: whether it was shipped is not known here.
+
+    Raises:
+        FileLocked: another process owns the folder.
+        SpoolFull: what a former process had accepted cannot be written yet.
+        SpoolBroken: the redo log is damaged.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rotate_bytes: int = ROTATE_BYTES,
+        keep: int = KEEP_FILES,
+        names_max: int = NAMES_MAX,
+    ) -> None:
+        self.folder = folder
+        self.state: Any = None
+        self.removed_files = 0
+        self._rotate_bytes = rotate_bytes
+        self._keep = keep
+        self._names_max = names_max
+        self._targets: OrderedDict[str, _Target] = OrderedDict()
+        self._pending: tuple[Write, ...] = ()
+        self._has_failed = False
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock.take(folder / LOCK)
+        self._redo = -1
+        try:
+            self._names = _names_below(folder)
+            with _full():
+                self._recover()
+        except BaseException:
+            self._close_files()
+            raise
+
+    def name_of(self, name: str) -> str:
+        """Return *name*, or `OVERFLOW` where there are too many names already."""
+        if name in self._names or len(self._names) < self._names_max:
+            return name
+        return OVERFLOW
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether accepted lines are in the redo log only, because the disk is full."""
+        return bool(self._pending)
+
+    def commit(self, lines: Mapping[str, bytes], state: Any = None) -> None:
+        """Append whole *lines* to the files that they are given for, and keep *state* (JSON).
+
+        When it returns, all of it survives a crash; when it raises, nothing of it was accepted.
+
+        Raises:
+            SpoolFull: there is no room now.
+        """
+        with _full():
+            self._apply()
+            writes = tuple(self._placed(name, data) for name, data in lines.items() if data)
+            self._log(Record(writes, state))
+        self.state = state
+        self._pending = writes
+        reach("receive.logged")
+        # It is accepted: what a full disk keeps from its file is written from memory later, or
+        # from the redo log by the next start.
+        with suppress(SpoolFull), _full():
+            self._apply()
+            if self._redo_bytes > REDO_BYTES_MAX or any(map(self._is_large, lines)):
+                self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Sync the files, empty the redo log, and rotate what is large.
+
+        Raises:
+            OSError: the disk is full or failing; nothing is lost.
+        """
+        if self._redo_bytes == self._redo_begun_bytes:
+            return
+        self._apply()
+        for target in self._targets.values():
+            self._sync(target)
+        reach("receive.synced")
+        self._begin_redo()
+        # Only now: the redo log names places in the files by their names.
+        for name in [name for name in self._targets if self._is_large(name)]:
+            self._rotate(name)
+
+    def close(self) -> None:
+        """Write and sync what is left, as far as there is room, and give the folder free."""
+        try:
+            if self._has_failed:
+                return
+            with suppress(SpoolFull), _full():
+                self.checkpoint()
+        finally:
+            self._close_files()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _close_files(self) -> None:
+        for target in self._targets.values():
+            os.close(target.descriptor)
+        self._targets.clear()
+        if self._redo >= 0:
+            os.close(self._redo)
+        self._lock.close()
+
+    # -- the redo log
+
+    def _recover(self) -> None:
+        path = self.folder / REDO
+        raw = path.read_bytes() if path.exists() else b""
+        for record in records_of(raw):
+            for write in record.writes:
+                target = self._target(write.name)
+                # It is shorter only where another program removed or cut it.
+                target.write(min(write.offset, target.size), write.data)
+            self.state = record.state
+        for target in self._targets.values():
+            self._sync(target)
+        self._begin_redo()
+
+    def _begin_redo(self) -> None:
+        path, temporary = self.folder / REDO, self.folder / f"{REDO}.tmp"
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            data = encode(Record((), self.state))
+            _write_all(descriptor, data, 0)
+            os.fsync(descriptor)
+            os.rename(temporary, path)
+            sync_folder(self.folder)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if self._redo >= 0:
+            os.close(self._redo)
+        self._redo = descriptor
+        self._redo_bytes = self._redo_begun_bytes = len(data)
+
+    def _log(self, record: Record) -> None:
+        data = encode(record)
+        try:
+            _write_all(self._redo, data, self._redo_bytes)
+            reach("receive.written")
+            os.fdatasync(self._redo)
+        except OSError:
+            # No shipper reads it, so it may become shorter. A crash before leaves half a record,
+            # which its checksum tells.
+            os.ftruncate(self._redo, self._redo_bytes)
+            raise
+        self._redo_bytes += len(data)
+
+    # -- the files
+
+    def _placed(self, name: str, data: bytes) -> Write:
+        target = self._target(name)
+        size = target.size
+        if size and os.pread(target.descriptor, 1, size - 1) != b"\n":
+            # Another program left half a line: ours must not continue it.
+            data = b"\n" + data
+        return Write(name, size, data)
+
+    def _apply(self) -> None:
+        for write in self._pending:
+            self._target(write.name).write(write.offset, write.data)
+            reach("receive.applied")
+        self._pending = ()
+
+    def _target(self, name: str) -> _Target:
+        target = self._targets.get(name)
+        if target is not None:
+            if target.is_in_place():
+                self._targets.move_to_end(name)
+                return target
+            self._drop(name)
+        while len(self._targets) >= OPEN_FILES_MAX:
+            self._drop(next(iter(self._targets)))
+        path = self.folder / name
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+            sync_folder(path.parent.parent)
+        is_new = not path.exists()
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        target = _Target(path, os.open(path, flags, FILE_MODE))
+        self._targets[name] = target
+        self._names.add(name)
+        if is_new:
+            sync_folder(path.parent)
+        return target
+
+    def _drop(self, name: str) -> None:
+        self._sync(self._targets[name])
+        os.close(self._targets.pop(name).descriptor)
+
+    def _sync(self, target: _Target) -> None:
+        try:
+            target.sync()
+        except SyncFailed:
+            self._has_failed = True
+            raise
+
+    def _is_large(self, name: str) -> bool:
+        target = self._targets.get(name)
+        return target is not None and target.size >= self._rotate_bytes
+
+    def _rotate(self, name: str) -> None:
+        path = self.folder / name
+        aged = [path, *(path.with_name(f"{path.name}.{age}") for age in range(1, self._keep + 1))]
+        # A crash between two renames leaves a gap, which the next rotation fills.
+        free = next((age for age, each in enumerate(aged) if not each.exists()), len(aged))
+        if free == len(aged):
+            aged[-1].unlink()
+            self.removed_files += 1
+            free -= 1
+        for age in range(free, 0, -1):
+            os.rename(aged[age - 1], aged[age])
+        sync_folder(path.parent)
+        self._drop(name)
+
+
+def encode(record: Record) -> bytes:
+    """Return *record* as it stands in the redo log."""
+    places = [[write.name, write.offset, len(write.data)] for write in record.writes]
+    meta = json.dumps({"writes": places, "state": record.state}, separators=(",", ":"))
+    body = b"".join([meta.encode(), b"\n", *(write.data for write in record.writes)])
+    return f"{zlib.crc32(body):08x} {len(body)}\n".encode() + body
+
+
+def records_of(raw: bytes) -> Iterator[Record]:
+    """Yield the records of a redo log; a last one that is not whole was never accepted.
+
+    Raises:
+        SpoolBroken: a record is damaged that has others behind it, or is no record of this version.
+    """
+    at = 0
+    while at < len(raw):
+        head = _HEAD.match(raw, at)
+        end = head.end() + int(head[2]) if head else len(raw) + 1
+        if end > len(raw):
+            # A crash while it was written. (A head that was not written whole is one, too.)
+            return
+        assert head is not None
+        body = raw[head.end() : end]
+        if f"{zlib.crc32(body):08x}".encode() != head[1]:
+            if end == len(raw):
+                return
+            raise SpoolBroken(_broken("a checksum does not match"))
+        yield _decode(body)
+        at = end
+
+
+def _decode(body: bytes) -> Record:
+    meta, _, data = body.partition(b"\n")
+    try:
+        fields = json_text.parse(meta)
+        places = [(str(name), int(offset), int(size)) for name, offset, size in fields["writes"]]
+        state = fields["state"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise SpoolBroken(_broken(str(error))) from error
+    writes, at = [], 0
+    for name, offset, size in places:
+        if offset < 0 or size < 0 or at + size > len(data):
+            raise SpoolBroken(_broken("a place is outside of the data"))
+        writes.append(Write(name, offset, data[at : at + size]))
+        at += size
+    return Record(tuple(writes), state)
+
+
+def _broken(why: str) -> str:
+    return (
+        f"the receiver's redo log {REDO} is damaged ({why}): move it out of the folder; lines and "
+        "the position that are only there are lost"
+    )
+
+
+def _names_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob(f"*{SUFFIX}")}
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(descriptor, view, offset)
+        view, offset = view[done:], offset + done
+
+
+class _full:  # noqa: N801  a context that reads like contextlib's
+    """Turns the errors of a full disk into `SpoolFull`."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise SpoolFull(error.strerror) from error

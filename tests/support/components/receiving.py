@@ -1,0 +1,36 @@
+"""A receiver as a process, and the lines in its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from components.component import Component
+from ports import free_port
+
+
+class Receiver(Component):
+    """The process of `logpipeline receive *words*`, which writes below ``folder/received``."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.received = folder / "received"
+        kind, *options = words
+        command: Sequence[str] = ("receive", kind, "--to", str(self.received), *options)
+        super().__init__(f"receive {kind}", command, folder / "receiver.log")
+
+    def lines(self, name: str = "*") -> list[str]:
+        """Return the lines in the files whose names begin like *name*, rotated ones first."""
+        files = [path for path in self.received.rglob(f"{name}.log*") if path.is_file()]
+        files.sort(key=lambda path: (str(path).split(".log")[0], -_age(path)))
+        return [line for path in files for line in path.read_text().split("\n")[:-1]]
+
+
+def _age(path: Path) -> int:
+    found = re.fullmatch(r".*\.log\.(\d+)", path.name)
+    return int(found[1]) if found else 0
+
+
+def address() -> tuple[str, int]:
+    """Return an address of this machine that is free."""
+    return "127.0.0.1", free_port()

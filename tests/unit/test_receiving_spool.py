@@ -1,0 +1,202 @@
+"""The files of a receiver: what was accepted is in them once, whenever the process ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline.filelock import FileLocked
+from logpipeline_cli.receiving import spool
+from logpipeline_cli.receiving.file_names import BadTemplate, NameTemplate
+from logpipeline_cli.receiving.spool import (
+    OVERFLOW,
+    REDO,
+    Record,
+    Spool,
+    SpoolBroken,
+    SpoolFull,
+    Write,
+    encode,
+    records_of,
+)
+from logpipeline_shipper.files.rotation_names import rotation_of
+
+
+def test_what_was_written_before_a_crash_is_completed_in_its_place(tmp_path: Path) -> None:
+    """The redo log holds a line of which the file has a half: the file never becomes shorter."""
+    Spool(tmp_path).close()
+    (tmp_path / "a.log").write_bytes(b"one\ntw")
+    record = Record((Write("a.log", 4, b"two\n"), Write("b/c.log", 0, b"x\n")), {"cursor": "c"})
+    with (tmp_path / REDO).open("ab") as file:
+        file.write(encode(record) + encode(record)[:-1])
+
+    with Spool(tmp_path) as again:
+        assert again.state == {"cursor": "c"}
+    assert (tmp_path / "a.log").read_bytes() == b"one\ntwo\n"
+    assert (tmp_path / "b" / "c.log").read_bytes() == b"x\n"
+
+
+def test_a_start_changes_nothing_that_is_whole(tmp_path: Path) -> None:
+    """However often the same redo log is read."""
+    for number in range(3):
+        opened = Spool(tmp_path)
+        opened.commit({"a.log": b"%d\n" % number}, number)
+        # As a crash does: nothing is synced, and the log keeps its records.
+        opened._close_files()
+
+    with Spool(tmp_path) as again:
+        assert again.state == 2
+    assert (tmp_path / "a.log").read_bytes() == b"0\n1\n2\n"
+
+
+def test_half_a_line_of_another_program_is_not_continued(tmp_path: Path) -> None:
+    """Ours begins on a line of its own."""
+    (tmp_path / "a.log").write_bytes(b"half")
+    with Spool(tmp_path) as opened:
+        opened.commit({"a.log": b"ours\n"})
+
+    assert (tmp_path / "a.log").read_bytes() == b"half\nours\n"
+
+
+def test_rotation_keeps_as_many_files_as_it_is_told(tmp_path: Path) -> None:
+    """The oldest is removed, and counted; a gap that a crash left is filled."""
+    with Spool(tmp_path, rotate_bytes=4, keep=2) as opened:
+        for number in range(5):
+            opened.commit({"a.log": b"l%d\n" % number + b"--\n"})
+        assert opened.removed_files == 3
+    assert (tmp_path / "a.log.1").read_bytes() == b"l4\n--\n"
+    assert (tmp_path / "a.log.2").read_bytes() == b"l3\n--\n"
+
+    (tmp_path / "a.log.1").unlink()
+    with Spool(tmp_path, rotate_bytes=4, keep=2) as opened:
+        opened.commit({"a.log": b"l5\n--\n"})
+    assert (tmp_path / "a.log.1").read_bytes() == b"l5\n--\n"
+    assert (tmp_path / "a.log.2").read_bytes() == b"l3\n--\n"
+
+
+def test_a_file_that_another_program_renamed_is_begun_anew(tmp_path: Path) -> None:
+    """Lines go to the path, and not into the renamed file."""
+    with Spool(tmp_path) as opened:
+        opened.commit({"a.log": b"one\n"})
+        (tmp_path / "a.log").rename(tmp_path / "a.log.1")
+        opened.commit({"a.log": b"two\n"})
+
+    assert (tmp_path / "a.log").read_bytes() == b"two\n"
+
+
+def test_names_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit of names all share one; files beyond the limit are closed, and synced."""
+    monkeypatch.setattr(spool, "OPEN_FILES_MAX", 2)
+    with Spool(tmp_path, names_max=3) as opened:
+        for number in range(4):
+            opened.commit({f"{number}.log": b"x\n"})
+        assert len(opened._targets) == 2
+        assert opened.name_of("1.log") == "1.log"
+        assert opened.name_of("5.log") == OVERFLOW
+
+
+def test_a_folder_has_one_owner(tmp_path: Path) -> None:
+    """Two processes would write over each other's lines."""
+    with Spool(tmp_path), pytest.raises(FileLocked):
+        Spool(tmp_path)
+
+
+def test_a_full_disk_refuses_all_or_keeps_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused leaves no trace; what was logged is written once there is room."""
+    opened = Spool(tmp_path)
+    opened.commit({"a.log": b"one\n"}, 1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", full)
+        with pytest.raises(SpoolFull):
+            opened.commit({"a.log": b"refused\n"}, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(spool._Target, "write", full)
+        opened.commit({"a.log": b"two\n"}, 3)
+        assert opened.is_waiting
+        with pytest.raises(SpoolFull):
+            opened.commit({"a.log": b"refused\n"}, 4)
+    opened.commit({"a.log": b"three\n"}, 5)
+    opened.close()
+
+    assert (tmp_path / "a.log").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_sync_that_failed_once_is_not_believed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may have dropped the bytes: the redo log stays, and the next start uses it."""
+    opened = Spool(tmp_path)
+    opened.commit({"a.log": b"one\n"}, 1)
+
+    def failing(descriptor: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        with pytest.raises(OSError, match="sync failed"):
+            opened.checkpoint()
+    opened.close()
+    (tmp_path / "a.log").write_bytes(b"")
+
+    with Spool(tmp_path) as again:
+        assert again.state == 1
+    assert (tmp_path / "a.log").read_bytes() == b"one\n"
+
+
+@given(st.binary(max_size=200))
+def test_any_redo_log_is_read_or_refused(raw: bytes) -> None:
+    """By the error that says what to do; a torn record is left out."""
+    whole = encode(Record((Write("a.log", 0, b"x\n"),), None))
+    try:
+        records = list(records_of(whole + raw))
+    except SpoolBroken:
+        return
+    assert records[0].writes == (Write("a.log", 0, b"x\n"),)
+
+
+def test_a_damaged_record_before_others_is_told() -> None:
+    """No crash leaves one: lines that were acknowledged would be missing."""
+    record = encode(Record((Write("a.log", 0, b"x\n"),), None))
+
+    with pytest.raises(SpoolBroken, match="move it out"):
+        list(records_of(record.replace(b"x", b"y") + record))
+
+
+TEMPLATE = NameTemplate("{host}/{app}.log", frozenset({"host", "app"}))
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_no_name_of_a_sender_leaves_its_place(host: str, app: str) -> None:
+    """It is two parts, which the file system takes, and never a rotated file of another log."""
+    name = TEMPLATE.fill({"host": host, "app": app})
+    parts = name.split("/")
+
+    assert len(parts) == 2
+    assert all(0 < len(part) <= 220 and not part.startswith(".") for part in parts)
+    rotation = rotation_of(parts[1])
+    assert rotation is not None
+    assert rotation.live == parts[1]
+
+
+@pytest.mark.parametrize("app", ["backup-20261126", "a.20261126", ".hidden", "..", "x" * 300])
+def test_a_name_that_looks_like_a_rotated_file_is_changed(app: str) -> None:
+    """A shipper would take it for an old file of another log."""
+    test_no_name_of_a_sender_leaves_its_place.hypothesis.inner_test("h", app)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text", ["a.txt", "../a.log", "/a.log", "a//b.log", ".a.log", "{x}.log"])
+def test_a_template_that_names_no_file_is_refused(text: str) -> None:
+    """With what to give."""
+    with pytest.raises(BadTemplate, match=r"\{app\}"):
+        NameTemplate(text, frozenset({"app"}))
