@@ -104,6 +104,9 @@ bench-spark: venv ## Tables beside Spark's own way from text, into benchmarks/la
 bench-operator: venv ## What 300 pipelines cost one operator, into benchmarks/latest-operator.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/operator_scale.py
 
+bench-console: venv ## What ten open pages of the console cost a pipeline
+	PYTHONPATH=tests/support $(BIN)/python benchmarks/console_pages.py
+
 generate: venv ## Write every file that is generated (with helm, or HELM=…, also the chart's manifests)
 	@$(BIN)/python deploy/generate.py --helm "$(HELM)"
 

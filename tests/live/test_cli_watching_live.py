@@ -175,15 +175,22 @@ class Browser:
 @asynccontextmanager
 async def console(up: PipelineUp) -> AsyncIterator[tuple[Browser, warm.AnyProcess]]:
     """Run the command, and yield what asks it, and its process."""
+    async with running_console(up) as (printed, process):
+        await eventually(lambda: "token=" in printed.read_text(), within_s=WITHIN_S, what="it runs")
+        yield Browser(address_in(printed.read_text())), process
+
+
+@asynccontextmanager
+async def running_console(
+    up: PipelineUp, *more: str
+) -> AsyncIterator[tuple[Path, warm.AnyProcess]]:
+    """Run the command, and yield the file with what it prints, and its process."""
     printed = up.folder / "console.out"
-    words = ["console", "--data", str(up.layout.data), "--http", "127.0.0.1:0"]
+    words = ["console", "--data", str(up.layout.data), "--http", "127.0.0.1:0", *more]
     with printed.open("wb") as out, (up.folder / "console.log").open("wb") as log:
         process = warm.start(words, stdout=out, stderr=log)
     try:
-        await eventually(lambda: "token=" in printed.read_text(), within_s=WITHIN_S, what="it runs")
-        found = re.search(r"http://\S+", printed.read_text())
-        assert found is not None
-        yield Browser(found.group()), process
+        yield printed, process
     finally:
         if process.poll() is None:
             process.kill()
@@ -299,3 +306,19 @@ async def test_a_page_whose_port_is_taken_stops_no_pipeline(tmp_path: Path) -> N
             await eventually(lambda: "token=" in up.full_log(), within_s=WITHIN_S, what="the page")
             assert "script" in await Browser(address_in(up.full_log())).open()
             assert up.full_log().count("the console is not served") == 1
+
+
+async def test_a_token_of_ones_own_opens_the_page_and_is_not_printed(up: PipelineUp) -> None:
+    """What a command prints may be kept as a log."""
+    token = "0123456789abcdef-mine"
+    (up.folder / "token").write_text(token)
+
+    async with running_console(up, "--token-file", str(up.folder / "token")) as (printed, _):
+        await eventually(lambda: "http://" in printed.read_text(), within_s=WITHIN_S, what="it")
+        said = printed.read_text()
+        assert token not in said
+        assert f"token=… of {up.folder / 'token'}" in said
+        root = said.partition("http://")[2].partition("?")[0]
+        assert "script" in await Browser(f"http://{root}?token={token}").open()
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            await Browser(f"http://{root}?token=another").open()

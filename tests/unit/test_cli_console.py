@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.console_page import COOKIE, TOKEN, asked, console
 from components.watched_status import owned, partition, shipper, source, status, watched
+from logpipeline_cli.commands.console import token_in
 from logpipeline_cli.console.access import host_of
 from logpipeline_cli.console.answers import id_of, view_json
 from logpipeline_cli.console.pages import FILES
 from logpipeline_cli.console.tails import IDLE_S, TAILS_MAX, Tails, TooMany, Wish
+from logpipeline_cli.errors import UsageError
 from logpipeline_cli.following import Line
 from logpipeline_cli.main import main
 from logpipeline_cli.watching.line_tail import LineTail
@@ -266,3 +269,25 @@ def test_without_its_packages_the_console_says_what_to_install(
     assert main(["console"]) == 1
     message = capsys.readouterr().err
     assert message == "logpipeline: uvicorn is not installed: pip install 'logpipeline[console]'\n"
+
+
+def test_a_token_of_ones_own_is_read_from_a_file(tmp_path: Path) -> None:
+    """With the line's end that an editor leaves."""
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+
+    assert token_in(file) == "0123456789abcdef"
+
+
+@pytest.mark.parametrize("text", ["", "short", "0123456789 abcdef", "ä" * 20, "a" * 257, None])
+def test_what_is_no_token_is_refused_and_not_quoted(tmp_path: Path, text: str | None) -> None:
+    """A weak one as well: the message says how to make another."""
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(UsageError) as refused:
+        token_in(file)
+
+    assert str(file) in str(refused.value)
+    assert not text or text not in str(refused.value).replace(str(file), "")

@@ -162,7 +162,7 @@ def test_every_right_of_the_operator_has_a_reason() -> None:
     rules = yaml.safe_load((CHART / "rbac.yaml").read_text())
     granted: dict[str, set[str]] = {}
     for heading, entries in rules.items():
-        for rule in entries if heading not in ("shipper", "shipperOwn", "spark") else []:
+        for rule in entries if heading not in ("shipper", "shipperOwn", "spark", "console") else []:
             for name in rule["resources"]:
                 granted.setdefault(name, set()).update(rule["verbs"])
 

@@ -82,6 +82,12 @@ def add_console(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="further names by which browsers may call it, such as that of a proxy",
     )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="the page's token, in a file that only you can read (default: a new one at each "
+        "start, which is printed)",
+    )
 
 
 def add_losses(parser: argparse.ArgumentParser) -> None:

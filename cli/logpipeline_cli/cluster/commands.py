@@ -19,7 +19,7 @@ from logpipeline.spec.choices import REFUSALS_MAX, class_name, refusals
 from logpipeline.spec.classes import parse_class
 from logpipeline.spec.crd import UNCHECKED_AFTER_S
 from logpipeline_cli.cluster.api import Api, Forbidden, NotFound
-from logpipeline_cli.cluster.nats import reached
+from logpipeline_cli.cluster.nats import READER_TOKEN_S, reached
 from logpipeline_cli.cluster.session import Found, find, session
 from logpipeline_cli.commands import losses as local_losses
 from logpipeline_cli.commands import status as local_status
@@ -28,6 +28,9 @@ from logpipeline_cli.commands.plan import show_plan
 from logpipeline_cli.errors import EXIT_OK, CliError, explain
 from logpipeline_cli.output import print_json, seconds_text
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
+
+# Then the server is asked with a new token; pages that are open ask again by themselves.
+RENEW_S = READER_TOKEN_S / 2
 
 
 def losses(args: argparse.Namespace) -> int:
@@ -61,10 +64,14 @@ def console(args: argparse.Namespace) -> int:
     """Serve the page of the pipeline until Ctrl-C."""
     from logpipeline_cli.commands import console as local_console
 
-    with session(args) as cluster:
-        found = find(cluster, args.pipeline)
-        with reached(found, args.nats, only_looks=True) as target:
-            return local_console.show(target, args)
+    is_first = True
+    while True:
+        with session(args) as cluster:
+            found = find(cluster, args.pipeline)
+            with reached(found, args.nats, only_looks=True) as target:
+                # A page stays open for days, and a reader's token does not.
+                local_console.show(target, args, span_s=RENEW_S, says=is_first)
+        is_first = False
 
 
 def plan(args: argparse.Namespace) -> int:

@@ -6,12 +6,14 @@ kubectl also provides the kubeconfig: it knows every way to choose a cluster and
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, cast
 
@@ -26,6 +28,9 @@ AGAIN_AFTER_S = 1.0
 # Messages of the kubelet about a pod that is being replaced, or that it does not know yet.
 _SOON_THERE = re.compile(r"pod does not exist|pod not found|pod is not running|container not")
 CONTAINER = "collector"
+# How a pod finds the API server, and who it is there.
+API_HOST, API_PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
@@ -48,6 +53,8 @@ class Kubectl:
         Raises:
             CliError: there is no cluster, or no kubectl.
         """
+        if self.is_in_pod:
+            return _of_pod()
         words = self.words("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
         try:
             done = subprocess.run(
@@ -69,11 +76,41 @@ class Kubectl:
             )
         return cast("dict[str, Any]", found)
 
+    @property
+    def is_in_pod(self) -> bool:
+        """Whether the cluster is the one in whose pod this runs, as the pod's service account."""
+        is_chosen = self.kubeconfig or self.context or os.environ.get("KUBECONFIG")
+        if is_chosen or (Path.home() / ".kube" / "config").is_file():
+            return False
+        return API_HOST in os.environ and (ACCOUNT / "token").is_file()
+
     def exec_words(self, namespace: str, pod: str, container: str = CONTAINER) -> tuple[str, ...]:
         """Return the command line that starts a program in a pod; the program's own is to
         follow.
         """
         return tuple(self.words("exec", "-i", "-n", namespace, pod, "-c", container, "--"))
+
+
+def _of_pod() -> dict[str, Any]:
+    """Return a kubeconfig of the pod's service account, with the token that it has now."""
+    host = os.environ[API_HOST]
+    server = f"https://{f'[{host}]' if ':' in host else host}:{os.environ.get(API_PORT, '443')}"
+    try:
+        token = (ACCOUNT / "token").read_text().strip()
+        namespace = (ACCOUNT / "namespace").read_text().strip()
+    except OSError as error:
+        raise CliError(f"the pod's service account cannot be read: {error}") from error
+    authority = str(ACCOUNT / "ca.crt")
+    return {
+        "current-context": "pod",
+        "clusters": [
+            {"name": "pod", "cluster": {"server": server, "certificate-authority": authority}}
+        ],
+        "users": [{"name": "pod", "user": {"token": token}}],
+        "contexts": [
+            {"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}
+        ],
+    }
 
 
 class Forward:

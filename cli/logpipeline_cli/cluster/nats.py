@@ -85,6 +85,8 @@ def _server(found: Found, stack: ExitStack) -> str:
             return server
     server, service = services[0]
     assert service is not None
+    if found.cluster.kubectl.is_in_pod:
+        return server
     if not server.startswith("nats://") or pipeline.spec.nats.tls is not None:
         raise CliError(
             f"{server} is inside the cluster and has a certificate for that name, which a "

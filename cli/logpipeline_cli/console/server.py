@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
@@ -37,11 +37,15 @@ async def serve(
     port: int,
     names: Sequence[str],
     started: Callable[[str], None],
+    token: str = "",
     until: asyncio.Event | None = None,
+    span_s: float | None = None,
 ) -> None:
     """Serve the console of *target* at *host* and *port*, 0 being a free one, to those who call it
     by *host*, a name of this machine's loopback, or one of *names*. *started* gets its address,
-    with the token. It ends with SIGINT or SIGTERM, or, where *until* is given, once that is set.
+    with the token: *token*, or a new one. It ends with SIGINT or SIGTERM, and after *span_s*
+    seconds if they are given; where *until* is given, it ends once that is set, and leaves signals
+    alone.
 
     Raises:
         OSError: the address cannot be used.
@@ -50,7 +54,7 @@ async def serve(
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family, backlog=BACKLOG_MAX) as listening:
         bound = int(listening.getsockname()[1])
-        token = new_token()
+        token = token or new_token()
         async with gathering(target, "console") as watched, asyncio.TaskGroup() as tasks:
             pages = Pages(watched, tasks)
             running = tasks.create_task(pages.run())
@@ -59,17 +63,23 @@ async def serve(
             )
             named = f"[{host}]" if ":" in host else host
             started(f"http://{named}:{bound}/?token={token}")
-            if until is None:
-                await uvicorn.Server(config_of(guard)).serve(sockets=[listening])
-            else:
-                await _serve_until(until, _Within(config_of(guard)), listening)
+            server = (uvicorn.Server if until is None else _Within)(config_of(guard))
+            await _serve(server, listening, until=until, span_s=span_s)
             running.cancel()
             pages.close()
 
 
-async def _serve_until(until: asyncio.Event, server: _Within, listening: socket.socket) -> None:
+async def _serve(
+    server: uvicorn.Server,
+    listening: socket.socket,
+    *,
+    until: asyncio.Event | None,
+    span_s: float | None,
+) -> None:
     async def end() -> None:
-        await until.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(span_s):
+                await (until or asyncio.Event()).wait()
         server.should_exit = True
 
     ending = asyncio.create_task(end())
