@@ -560,7 +560,7 @@ def test_a_list_of_files_that_nobody_expired_is_missed(
     lists = [Path(each.manifest_list.removeprefix("file://")) for each in loaded.snapshots()]
     lists[-1].unlink()
 
-    with pytest.raises(Refused, match="No such file or directory"):
+    with pytest.raises(Refused, match="Failed to open local file"):
         log.keep_up(datetime.now(UTC))
 
 
