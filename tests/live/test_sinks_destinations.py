@@ -5,19 +5,22 @@ protocol.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import ssl
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cluster.bare.certificates import Identity, make
 from components.destination_contract import Implementation, check
 from components.sink_batches import CREATED, batch_of, message, plain_batch
 from components.sink_servers import ClickHouse, Loki, OtlpReceiver, Receiver, Search
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
-from logpipeline_cli.sinks import clickhouse, http, loki, opensearch, otlp
+from logpipeline_cli.sinks import clickhouse, http, line_requests, loki, opensearch, otlp
 from logpipeline_cli.sinks.destination import (
     Misdirected,
     Refused,
@@ -25,6 +28,7 @@ from logpipeline_cli.sinks.destination import (
     created_of,
     name_of,
 )
+from logpipeline_cli.sinks.http_client import RETRY_AFTER_S_MAX, Answer, retry_after_s
 
 
 def arguments(kind: str, *words: str) -> argparse.Namespace:
@@ -82,7 +86,7 @@ async def test_http_without_its_key_is_found(
 ) -> None:
     """The suite sees a name that is not the same the second time."""
     count = iter(range(1000))
-    monkeypatch.setattr(http, "name_of", lambda batch: f"{batch.id}-{next(count)}")
+    monkeypatch.setattr(line_requests, "name_of", lambda batch: f"{batch.id}-{next(count)}")
     args = arguments("http", "--url", receiver.url)
 
     with pytest.raises(AssertionError):
@@ -109,6 +113,55 @@ async def test_http_sends_its_headers_and_its_login(receiver: Receiver, tmp_path
     assert request.headers["idempotency-key"] == f"LOGS_7-7-7-{created_of(batch)}" == name_of(batch)
     assert json.loads(request.data)["message"] == "one"
     assert CREATED.startswith("2026")
+
+
+async def test_a_server_that_never_answers_is_given_up(receiver: Receiver) -> None:
+    """After --timeout, and the next request has a connection of its own."""
+    receiver.faults.append("hang")
+    args = arguments("http", "--url", receiver.url, "--timeout", "300ms")
+    destination = http.destination_of(args)
+    with pytest.raises(TryAgain, match="did not answer"):
+        await destination.write(plain_batch(b"one"))
+    receiver.ended.set()
+    await destination.write(plain_batch(b"one"))
+    await destination.close()
+    assert receiver.texts() == [b"one"]
+
+
+async def test_a_certificate_is_verified(tmp_path: Path) -> None:
+    """By the authority that --ca names; without it, nothing is sent."""
+    await asyncio.to_thread(make, tmp_path, [Identity("server", "x", serves=("IP:127.0.0.1",))])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    server = Receiver()
+    with server.serving(context):
+        words = ("--url", server.url)
+        stranger = http.destination_of(arguments("http", *words))
+        with pytest.raises(Misdirected, match="has no valid certificate"):
+            await stranger.write(plain_batch(b"one"))
+        await stranger.close()
+        assert server.requests == []
+        trusting = http.destination_of(arguments("http", *words, "--ca", str(tmp_path / "ca.crt")))
+        await trusting.write(plain_batch(b"one"))
+        await trusting.close()
+    assert server.texts() == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s", "most_s"),
+    [
+        ("", 0, 0),
+        ("12", 12, 12),
+        ("100000", RETRY_AFTER_S_MAX, RETRY_AFTER_S_MAX),
+        ("soon", 0, 0),
+        ("-5", 0, 0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
+        ("Wed, 21 Oct 2099 07:28:00 GMT", RETRY_AFTER_S_MAX, RETRY_AFTER_S_MAX),
+    ],
+)
+def test_a_server_says_when_to_come_again(text: str, least_s: float, most_s: float) -> None:
+    """In seconds or as a date; not for ever, and nonsense is nothing."""
+    assert least_s <= retry_after_s(Answer(429, {"retry-after": text}, b"")) <= most_s
 
 
 @pytest.mark.parametrize(

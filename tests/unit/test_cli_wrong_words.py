@@ -78,6 +78,7 @@ def test_a_wrong_word_ends_with_64_and_names_the_right_one(
         (("table", "verify"), "spark"),
         (("table", "erase", "--host", "x"), "spark"),
         (("operator",), "operator"),
+        (("sink", "s3", "x", "--url", "s3://logs"), "query"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )

@@ -12,16 +12,9 @@ from urllib.parse import quote, urlencode
 
 from logpipeline.consuming.message import Batch
 from logpipeline_cli.errors import UsageError
-from logpipeline_cli.sinks.destination import (
-    Misdirected,
-    Refused,
-    TryAgain,
-    json_lines,
-    name_of,
-    part_name,
-    parts,
-)
+from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
 from logpipeline_cli.sinks.http_client import Answer, HttpClient, http_options
+from logpipeline_cli.sinks.line_requests import LineRequests
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +44,7 @@ class ClickHouseDestination:
         self._client = client
         self._database = database
         self._table = table
+        self._requests = LineRequests(self._insert)
 
     async def open(self) -> None:
         """Look whether the table is there and remembers tokens, and warn if it does not.
@@ -80,17 +74,16 @@ class ClickHouseDestination:
 
     async def write(self, batch: Batch) -> None:
         """Insert the lines; see `Destination.write`."""
-        name = name_of(batch)
-        lines = (line for message in batch.messages for line in json_lines(message))
-        for number, part in enumerate(parts(lines, len)):
-            query = {
-                "query": f"INSERT INTO {self._name} FORMAT JSONEachRow",
-                **SETTINGS,
-                "insert_deduplication_token": part_name(name, number),
-            }
-            data = b"\n".join(part) + b"\n"
-            answer = await self._client.post(data, {}, query=urlencode(query, quote_via=quote))
-            self._check(answer)
+        await self._requests.write(batch)
+
+    async def _insert(self, name: str, lines: list[bytes]) -> None:
+        query = {
+            "query": f"INSERT INTO {self._name} FORMAT JSONEachRow",
+            **SETTINGS,
+            "insert_deduplication_token": name,
+        }
+        data = b"\n".join(lines) + b"\n"
+        self._check(await self._client.post(data, {}, query=urlencode(query, quote_via=quote)))
 
     async def close(self) -> None:
         """Close the connection."""

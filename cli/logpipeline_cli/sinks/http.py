@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from logpipeline.consuming.message import Batch
-from logpipeline_cli.sinks.destination import json_lines, name_of, part_name, parts
 from logpipeline_cli.sinks.http_client import HttpClient, http_options
+from logpipeline_cli.sinks.line_requests import LineRequests
 
 KEY = "Idempotency-Key"
 _TYPES = {"ndjson": "application/x-ndjson", "json": "application/json"}
@@ -18,18 +18,18 @@ class HttpDestination:
     def __init__(self, client: HttpClient, form: str) -> None:
         self._client = client
         self._form = form
+        self._requests = LineRequests(self._post)
 
     async def open(self) -> None:
         """There is nothing that could be asked without a line."""
 
     async def write(self, batch: Batch) -> None:
         """Post the lines; see `Destination.write`."""
-        name = name_of(batch)
-        lines = (line for message in batch.messages for line in json_lines(message))
-        for number, part in enumerate(parts(lines, len)):
-            key = part_name(name, number)
-            headers = {"Content-Type": _TYPES[self._form], KEY: key}
-            self._client.check(await self._client.post(self._body(part), headers))
+        await self._requests.write(batch)
+
+    async def _post(self, name: str, lines: list[bytes]) -> None:
+        headers = {"Content-Type": _TYPES[self._form], KEY: name}
+        self._client.check(await self._client.post(self._body(lines), headers))
 
     async def close(self) -> None:
         """Close the connection."""

@@ -66,6 +66,7 @@ async def check(kind: Implementation) -> None:
     await _repeats(kind)
     await _is_told_to_wait(kind)
     await _large(kind)
+    await _refused_in_part(kind)
     await _another_stream(kind)
 
 
@@ -124,6 +125,23 @@ async def _large(kind: Implementation) -> None:
     assert sorted(set(found)) == texts
     assert len(found) == len(texts) or not kind.is_once
     assert max(len(each.data) for each in kind.server.requests) < 2 * REQUEST_BYTES_MAX
+
+
+async def _refused_in_part(kind: Implementation) -> None:
+    """Of a batch in parts one is refused: the reader hands out each message alone, and what was
+    taken before is not there twice.
+    """
+    texts = [bytes([97 + number]) * (REQUEST_BYTES_MAX // 3) for number in range(6)]
+    kind.server.faults.extend([None, "refuse"])
+    destination = kind.make()
+    with pytest.raises(Refused):
+        await destination.write(plain_batch(*texts, first=20))
+    for number, text in enumerate(texts):
+        await destination.write(plain_batch(text, first=20 + number))
+    await destination.close()
+    found = [text for text in kind.server.texts() if text in texts]
+    assert sorted(set(found)) == texts
+    assert len(found) == len(texts) or not kind.is_once
 
 
 async def _another_stream(kind: Implementation) -> None:

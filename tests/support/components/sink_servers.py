@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 # What becomes of the next request: it is not taken and cut off, taken and cut off, told to come
-# again, refused for what it holds, or for its login.
-Fault = Literal["cut", "taken-and-cut", "busy", "refuse", "login"]
+# again, refused for what it holds, or for its login; or it is never answered.
+Fault = Literal["cut", "taken-and-cut", "busy", "refuse", "login", "hang"]
 _STATUS = {"busy": 429, "refuse": 400, "login": 401}
 RETRY_AFTER_S = 7
 
@@ -42,6 +43,7 @@ class StandIn:
     requests: list[Request] = field(default_factory=list)
     url: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     def take(self, request: Request) -> tuple[int, bytes]:
         """Keep what *request* holds, and return the answer."""
@@ -62,22 +64,28 @@ class StandIn:
             fault = self.faults.popleft() if self.faults else None
             if fault in _STATUS:
                 return _STATUS[fault], b"as the test wants it"
-            if fault == "cut":
+            if fault == "hang":
+                self.ended.wait()
+            if fault in ("cut", "hang"):
                 return None
             answer = self.take(request)
             return None if fault == "taken-and-cut" else answer
 
     @contextmanager
-    def serving(self) -> Iterator[StandIn]:
-        """Answer at a free port for as long as the block lasts."""
+    def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[StandIn]:
+        """Answer at a free port for as long as the block lasts, maybe by *tls*."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield self
         finally:
+            self.ended.set()
             server.shutdown()
             thread.join()
             server.server_close()
