@@ -84,6 +84,23 @@ def _syslog(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _journald(parser: argparse.ArgumentParser) -> None:
+    _common(parser)
+    _output(parser, "json")
+    parser.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="read the journal files of this folder (default: the journal of this machine)",
+    )
+    parser.add_argument(
+        "--unit",
+        action="append",
+        default=[],
+        metavar="UNIT",
+        help="only entries of this systemd unit (may be repeated; default: all)",
+    )
+
+
 def _kinds(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     _syslog(
@@ -95,6 +112,16 @@ def _kinds(parser: argparse.ArgumentParser) -> None:
             "for each host and application. Messages by TCP and TLS are framed by counts or by\n"
             "line feeds.",
             f"{parser.prog} syslog --to /var/spool/syslog --udp 0.0.0.0:514 --tcp 0.0.0.0:514",
+        )
+    )
+    _journald(
+        add_action(
+            kinds,
+            "journald",
+            "receive the systemd journal, each entry once",
+            "Follow the systemd journal with journalctl, and append each entry once to\n"
+            "journal.log. The position is kept beside the lines, in the same durable step.",
+            f"{parser.prog} journald --to /var/spool/journal",
         )
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from logpipeline_cli.commands.components import http_address, run_until_stopped
 from logpipeline_cli.errors import CliError, UsageError
 from logpipeline_cli.receiving.file_names import BadTemplate, NameTemplate
 from logpipeline_cli.receiving.framing import LF, NUL
+from logpipeline_cli.receiving.journal import PROGRAM, Journal, JournalConfig
 from logpipeline_cli.receiving.service import ReceiverConfig, Source
 from logpipeline_cli.receiving.service import run as serve
 from logpipeline_cli.receiving.spool import SpoolBroken, SpoolFull
@@ -52,6 +54,15 @@ def _syslog(args: argparse.Namespace) -> int:
         delimiter=DELIMITERS[args.delimiter],
     )
     return _receive(args, lambda metrics: SyslogServer(config, metrics))
+
+
+def _journald(args: argparse.Namespace) -> int:
+    if shutil.which(PROGRAM) is None:
+        raise CliError(f"{PROGRAM} is not installed: it comes with systemd")
+    words = [f"--directory={args.directory}"] if args.directory else []
+    words += [f"--unit={unit}" for unit in args.unit]
+    config = JournalConfig(options=tuple(words), output=args.output)
+    return _receive(args, lambda metrics: Journal(config, metrics))
 
 
 def _receive(
@@ -95,4 +106,4 @@ def _size(text: str, option: str, least: int) -> int:
     return size
 
 
-KINDS = {"syslog": _syslog}
+KINDS = {"syslog": _syslog, "journald": _journald}
