@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from components.consuming import HOSTS, Streams, in_order, streams_on
-from components.sink_servers import Receiver
+from components.sink_servers import ClickHouse, Loki, OtlpReceiver, Receiver, Search, StandIn
 from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 
@@ -56,6 +56,31 @@ async def test_lines_are_copied_in_order_and_the_next_start_goes_on(
         assert "60 processed" in log
     assert in_order(arrived(receiver))
     assert sorted(arrived(receiver)) == sorted(streams.written)
+
+
+@pytest.mark.parametrize(
+    ("kind", "server", "words"),
+    [
+        ("loki", Loki(), ("--label", "job=shop")),
+        ("otlp", OtlpReceiver(), ()),
+        ("opensearch", Search(), ("--index", "logs")),
+        ("clickhouse", ClickHouse(), ("--table", "shop.logs")),
+    ],
+    ids=["loki", "otlp", "opensearch", "clickhouse"],
+)
+async def test_the_command_knows_each_kind(
+    streams: Streams, kind: str, server: StandIn, words: tuple[str, ...]
+) -> None:
+    """Each host's lines arrive once, in their order; also after a kill, where that is promised."""
+    await streams.write(10, lines=2)
+    with server.serving():
+        command = ("sink", kind, "copy", "--url", server.url, "--batch", "3", *words)
+        if kind != "otlp":
+            await streams.command(*command, point="sink.written:3").ends(-9)
+        await streams.command(*command, "--until-caught-up").ends(0)
+    found = [text.decode() for text in server.texts()]
+    assert in_order(found)
+    assert sorted(found) == sorted(streams.written)
 
 
 async def test_a_sink_that_is_killed_after_a_write_copies_each_line_once(
