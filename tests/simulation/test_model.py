@@ -8,6 +8,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -15,10 +16,11 @@ import pytest
 
 import logpipeline.nats.connection
 from components.shipping import jetstream
-from logpipeline.embedded import EmbeddedServer
+from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.bucket import Bucket, Conflict, bucket_stream_config
 from logpipeline.nats.connection import (
     Connection,
+    Denied,
     NatsOptions,
     NoResponders,
     NotSent,
@@ -27,7 +29,7 @@ from logpipeline.nats.connection import (
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import PullReader, ReaderClosed
 from logpipeline.nats.scan import DirectReader, Range, Scan
-from simulated.loop import VirtualLoop
+from simulated.loop import WORLD, VirtualLoop
 from simulated.network import Network
 from simulated.server import Server
 from waiting import eventually
@@ -62,6 +64,8 @@ async def tried(work: Awaitable[Any]) -> Any:
         return await work
     except ApiError as error:
         return [error.code, error.err_code]
+    except Denied as error:
+        return ["denied", error.subject]
     except (NoResponders, Conflict, ReaderClosed) as error:
         return type(error).__name__
 
@@ -306,6 +310,42 @@ async def test_both_fail_alike(
     assert _plain(await asyncio.to_thread(_of_failing_model, script, monkeypatch)) == real
 
 
+async def denied(js: JetStream) -> Answers:
+    """Lines and consumers that a login may not make: it hears which subject, and nothing is
+    stored; all else goes on.
+    """
+    await made(js)
+    said = [await tried(js.publish("s.Anyone", b"1")), await state(js)]
+    said += [await tried(js.consumer_create("S", {**CONSUMER, "name": "c"}, action="create"))]
+    return [*said, (await js.call("CONSUMER.NAMES.S"))["consumers"], js.connection.problem]
+
+
+async def test_both_deny_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login without a right is told so by the subject, in its own letters."""
+    rights = {"publish": {"deny": ["s.>", "$JS.API.CONSUMER.CREATE.>"]}}
+    users = [{"user": "u", "password": "p", "permissions": rights}]
+    options = ServerOptions(
+        accounts={"A": {"jetstream": "enabled", "users": users}},
+        streams_account="A",
+        max_file_store_bytes=1 << 40,
+    )
+    async with EmbeddedServer(tmp_path / "nats", options) as server:
+        connection = Connection(
+            NatsOptions(servers=(server.url.replace("//", "//u:p@"),), name="test")
+        )
+        await connection.start(patience_s=10)
+        try:
+            real = _plain(await denied(JetStream(connection)))
+        finally:
+            await connection.close()
+
+    model = await asyncio.to_thread(
+        _of_model, lambda js, _: denied(js), monkeypatch, has_no_rights=True
+    )
+    assert ["denied", "s.Anyone"] in real
+    assert _plain(model) == real
+
+
 class RealFaults:
     """Faults of a nats-server."""
 
@@ -362,12 +402,18 @@ def _of_failing_model(script: FaultScript, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 def _of_model(
-    script: Callable[[JetStream, Server], Awaitable[Answers]], monkeypatch: pytest.MonkeyPatch
+    script: Callable[[JetStream, Server], Awaitable[Answers]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_no_rights: bool = False,
 ) -> Answers:
     random = Random(1)
     loop = VirtualLoop(random)
     server = Server(loop, lambda what: None)
     network = Network(loop, server, random)
+    if has_no_rights:
+        network.denied.add(WORLD)
+        network.unable.add(WORLD)
     # The network's own installation is for a process that simulates and nothing else.
     monkeypatch.setattr(logpipeline.nats.connection, "Session", network.session)
 

@@ -24,7 +24,8 @@ USURP_S = (8.0, 25.0)
 USURPED_S = 5.0
 TAIL_MAX = 15
 SLOW_S = (0.3, 2.0, 6.0)
-JUMPS_S = (-3600.0, -30.0, 30.0, 3600.0)
+# A daemon that steps the clock, a machine that wakes up, a wrong time zone, a wrong date.
+JUMPS_S = (-86400.0, -3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0, 86400.0)
 # How long to wait until a process comes to the place at which it is to be hit.
 TRAP_S = 20.0
 
@@ -150,10 +151,15 @@ async def deaf(world: World, fault: Fault) -> None:
 
 
 async def deny(world: World, fault: Fault) -> None:
-    """A shipper may not publish, until its rights are changed, for which it is disconnected."""
-    await _for_a_while(world, fault, world.network.denied)
-    if not world.loop.is_dead(fault.subject):
-        world.network.forget(world.loop.pid_of(fault.subject))
+    """A process may not publish, until its rights are changed, for which it is disconnected."""
+    await _while_it_may_not(world, fault, world.network.denied)
+
+
+async def forbid(world: World, fault: Fault) -> None:
+    """A collector may not create consumers, until its rights are changed: so it cannot read what
+    it takes over.
+    """
+    await _while_it_may_not(world, fault, world.network.unable)
 
 
 async def full(world: World, fault: Fault) -> None:
@@ -309,12 +315,18 @@ async def _for_a_while(world: World, fault: Fault, names: set[str]) -> None:
     names.discard(fault.subject)
 
 
+async def _while_it_may_not(world: World, fault: Fault, names: set[str]) -> None:
+    await _for_a_while(world, fault, names)
+    if not world.loop.is_dead(fault.subject):
+        world.network.forget(world.loop.pid_of(fault.subject))
+
+
 KINDS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
     each.__name__: each
     for each in (
         cut, freeze, kill, crash, power, wipe, twin, down, drop, slow, part, deaf, deny, full,
         leader, stuck, lag, move, usurp, outlive, nospace, broken, exhaust, jump, tail, purge,
-        remade,
+        remade, forbid,
     )
 }  # fmt: skip
 # After these, lines are sent again behind younger ones.
@@ -377,8 +389,12 @@ def _made(random: Random, number: int, at_s: float, kind: str, world: World) -> 
             return Fault(
                 number, at_s, kind, random.choice(world.collectors), random.uniform(*USURP_S)
             )
-        case "deny" | "wipe":
+        case "wipe":
             return Fault(number, at_s, kind, random.choice(world.hosts), seconds)
+        case "deny":
+            return Fault(number, at_s, kind, subject, seconds)
+        case "forbid":
+            return Fault(number, at_s, kind, random.choice(world.collectors), seconds)
         case "down":
             return Fault(number, at_s, kind, seconds=random.uniform(*DOWN_S))
         case "drop":

@@ -33,8 +33,10 @@ class Network:
         self.parted: set[str] = set()
         # Processes whom nothing reaches now, though all that they send arrives.
         self.deaf: set[str] = set()
-        # Processes that may not publish lines now.
+        # Processes that may not publish now what a stream stores: lines, records, snapshots.
         self.denied: set[str] = set()
+        # Processes that may not create consumers now.
+        self.unable: set[str] = set()
         # Processes that may not read single messages.
         self.blind: set[str] = set()
         # How much longer each message is under way.
@@ -147,12 +149,9 @@ class Session:
             self.cut(ConnectionError("reset by peer"))
             raise OSError("reset by peer")
         loop, data = self._network.loop, bytes(payload)
-        if self._name in self._network.denied and self._network.server.keeps(subject):
-            problem = f'Permissions Violation for Publish to "{subject}"'.lower()
-            loop.call_later(self._network.latency_s(), self._on_problem, problem)
-            return
-        if self._name in self._network.blind and ".DIRECT.GET." in subject:
-            problem = f'Permissions Violation for Publish to "{subject}"'.lower()
+        if self._is_denied(subject):
+            # In its own letters, as the server writes it; a request gets no other answer.
+            problem = f'Permissions Violation for Publish to "{subject}"'
             loop.call_later(self._network.latency_s(), self._on_problem, problem)
             return
         self._out_s = max(self._out_s, loop.time() + self._network.latency_s())
@@ -208,6 +207,14 @@ class Session:
 
     def _is_parted(self) -> bool:
         return self._name in self._network.parted
+
+    def _is_denied(self, subject: str) -> bool:
+        network, name = self._network, self._name
+        return (
+            (name in network.denied and network.server.keeps(subject))
+            or (name in network.blind and ".DIRECT.GET." in subject)
+            or (name in network.unable and subject.startswith("$JS.API.CONSUMER.CREATE."))
+        )
 
     def _leave(self) -> None:
         if self in self._network.server.peers:

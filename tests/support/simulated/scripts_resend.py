@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulated import clock
 from simulated.stage import BATCH_BYTES, HOST, OWNER, Scripts, Stage
 
 SCRIPTS = Scripts()
@@ -11,6 +12,7 @@ play = SCRIPTS.add
 WINDOW_S = 130.0
 # Lines of seven batches: more than collectors keep checksums of.
 MANY_LINES = 70
+DAY_S = 86400.0
 
 
 @play("silence_is_an_acknowledgement")
@@ -225,4 +227,35 @@ async def two_shippers_in_one_folder(s: Stage) -> None:
     await s.sleep(2.0)
     s.start(HOST)
     await s.ship()
+    await s.collected()
+
+
+@play("gaps_are_not_owed", "lost_messages_are_not_sent_again")
+async def purged_before_it_was_read_and_the_clock_jumps_by_a_day(s: Stage) -> None:
+    """A shipper whose clock is a day ahead takes an empty subject for one that was trimmed: that
+    lines are gone is shown by the owner's reports. When the clock is a day behind, nothing is sent
+    once more.
+    """
+    s.explained.resends = s.explained.losses = True
+    s.world.may_be_late = True
+    await s.begun()
+    await s.ship()
+    await s.collected()
+    s.kill(OWNER)
+    await s.ship()
+    s.world.take_lines(0)
+    s.stream.purge(below=None, filter=None)
+    clock.WRONG_S[HOST] = DAY_S
+    s.world.server.disconnect_all("server restarted")
+    await s.sleep(5.0)
+    s.start(OWNER)
+    s.write(1)
+    await s.sleep(30.0)
+    await s.collected()
+    s.check(not (await s.books()).lost, "all lines are there")
+    stored = s.stream.last
+    clock.WRONG_S[HOST] = clock.WRONG_S[OWNER] = -DAY_S
+    s.world.server.disconnect_all("server restarted")
+    await s.sleep(30.0)
+    s.check(s.stream.last == stored, "nothing is sent once more")
     await s.collected()

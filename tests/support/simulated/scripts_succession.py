@@ -301,3 +301,38 @@ async def given_to_and_fro(s: Stage) -> None:
         await s.hand_over(name)
     await s.acknowledged()
     await s.collected()
+
+
+@play()
+async def successor_may_not_create_a_consumer(s: Stage) -> None:
+    """It has no right to read what it takes over: nothing is collected until it is given that."""
+    # Meanwhile shippers hear of no one who has their lines.
+    s.explained.resends = True
+    await s.begun()
+    await s.ship()
+    await s.collected()
+    s.world.network.unable.add(OTHER)
+    s.give(OTHER)
+    await s.ship()
+    await s.sleep(20.0)
+    before = s.record.position.sequence
+    s.check(before < s.stream.last, "what it may not read is not collected")
+    s.world.network.unable.discard(OTHER)
+    s.world.network.forget(s.world.loop.pid_of(OTHER))
+    await s.collected()
+
+
+@play()
+async def owner_may_not_write_its_record(s: Stage) -> None:
+    """It commits in its folder alone, and shippers hear of that only when the record has it."""
+    await s.begun()
+    await s.ship()
+    await s.collected()
+    before = s.record.position.sequence
+    s.world.network.denied.add(OWNER)
+    await s.ship()
+    await s.sleep(20.0)
+    s.check(s.record.position.sequence == before, "the record stays where it was")
+    s.world.network.denied.discard(OWNER)
+    s.world.network.forget(s.world.loop.pid_of(OWNER))
+    await s.collected()

@@ -265,7 +265,7 @@ class World:
         self.server.is_down = False
         self.network.drop = self.network.slow_s = 0.0
         for names in (
-            self.network.parted, self.network.deaf, self.network.denied,
+            self.network.parted, self.network.deaf, self.network.denied, self.network.unable,
             self.disk.full, self.disk.failing, self.disk.exhausted,
         ):  # fmt: skip
             names.clear()
