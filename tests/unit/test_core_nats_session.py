@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 
-from logpipeline.nats.session import RawMessage, Session
+from logpipeline.nats.session import (
+    PRIVATE_PARTS,
+    RawMessage,
+    Session,
+    UnknownLibrary,
+    check_library,
+)
 
 
 def made(lost: list[Exception]) -> Session:
@@ -80,3 +89,18 @@ async def test_a_connection_that_cannot_be_read_is_given_up(
 
     [why] = lost
     assert str(why) != "the server closed the connection"
+
+
+@pytest.mark.parametrize("missing", PRIVATE_PARTS)
+def test_a_library_without_a_part_that_is_overridden_is_refused(missing: str) -> None:
+    """A part that was renamed would not be overridden any more, and nothing would say so."""
+    client = SimpleNamespace(**dict.fromkeys({*PRIVATE_PARTS} - {missing}))
+
+    with pytest.raises(UnknownLibrary, match=rf"lacks {missing}\): pip install"):
+        check_library(client, cast("Any", TcpTransport)())
+
+
+def test_a_library_that_hides_whether_there_is_tls_is_refused() -> None:
+    """A password would go out in plain text."""
+    with pytest.raises(UnknownLibrary, match="lacks _io_writer"):
+        check_library(Client(), object())

