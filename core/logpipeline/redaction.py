@@ -139,9 +139,7 @@ def compiled(expression: str) -> Any:
         raise BadExpression(f"{used[0]} is not known: take ^ and $ for the ends of a line")
     pattern = _compiled(expression)
     if pattern.search(b"") is not None:
-        raise BadExpression(
-            "it finds something in an empty text: name what is to be masked"
-        )
+        raise BadExpression("it finds something in an empty text: name what is to be masked")
     return pattern
 
 
