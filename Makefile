@@ -61,8 +61,8 @@ protocol: venv ## All states of the protocol, within small bounds (SOAK=1: wider
 live: venv ## Tests against real nats-servers
 	$(BIN)/pytest tests/live -q -n $(WORKERS) --session-timeout=900
 
-faults: venv ## Kills, cuts and full disks, a seeded share
-	$(BIN)/pytest tests/faults -q -n $(WORKERS) --session-timeout=1800
+faults: venv ## Kills, cuts and full disks, a seeded share; the counts of each into build/faults.md
+	PYTHONPATH=tests/support FAULTS_TABLE=build/faults.md $(BIN)/pytest -p faults.table tests/faults -q -n $(WORKERS) --session-timeout=1800
 
 # The API server is built first, outside of any test's time; where that cannot
 # be, the tests say why, and are skipped or (REQUIRE_ALL=1) fail.

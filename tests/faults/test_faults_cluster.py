@@ -107,6 +107,7 @@ async def test_servers_of_a_cluster_lose_and_repeat_nothing(
         info = await pipeline.js.stream_info(pipeline.pipeline.names.stream(0))
         assert info is not None
         assert len(info["cluster"]["replicas"]) == SERVERS - 1
+        pipeline.rounds = rounds
         for number in range(rounds):
             await pipeline.write(300)
             await fault(pipeline, servers, number % SERVERS)

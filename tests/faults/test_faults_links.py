@@ -44,6 +44,7 @@ async def test_slow_connections_that_are_reset_lose_and_repeat_nothing(
             await pipeline.run()
             for link in links.values():
                 link.slow(DELAY_S)
+            pipeline.rounds = rounds()
             for _ in range(rounds()):
                 await pipeline.write(500)
                 for link in links.values():
@@ -65,6 +66,7 @@ async def test_a_process_without_descriptors_loses_and_repeats_nothing(
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         ends = 0
+        pipeline.rounds = rounds()
         for _ in range(rounds()):
             await pipeline.write(300)
             component = pipeline.components[name]

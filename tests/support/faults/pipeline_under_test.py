@@ -20,6 +20,7 @@ import yaml
 import warm
 from cluster.busy_hosts import BusyHosts, hosts_of
 from components.component import Component
+from faults import table
 from faults.pipeline_state import PipelineState
 from faults.shape import Shape, resource_of
 from logpipeline.embedded import EmbeddedServer
@@ -49,6 +50,8 @@ class PipelineUnderTest:
     def __init__(self, folder: Path, shape: Shape) -> None:
         self.folder = folder
         self.shape = shape
+        # How often the test hurts it, for the table of all faults.
+        self.rounds = 1
         self.urls: dict[str, str] = {}
         self.server = EmbeddedServer(folder / "nats", shape.server)
         self.resource = folder / "pipeline.yaml"
@@ -187,7 +190,8 @@ class PipelineUnderTest:
         """
         await asyncio.to_thread(self.writers.close)
         expected = Expected.read(self.writers.ledger_path)
-        deadline = time.monotonic() + within_s
+        began_s = time.monotonic()
+        deadline = began_s + within_s
         while True:
             await self.quiet(within_s=deadline - time.monotonic())
             seen = await asyncio.to_thread(check, expected, self.outputs(), **allowed)
@@ -202,7 +206,11 @@ class PipelineUnderTest:
         for names in (self.shippers, self.collectors):
             running = [self.components[n] for n in names if self.components[n].is_running]
             await asyncio.gather(*(component.stop() for component in running))
-        return check(expected, self.outputs(), **allowed)
+        seconds = time.monotonic() - began_s
+        verdict = check(expected, self.outputs(), **allowed)
+        counts = (verdict.lines, verdict.lost, verdict.twice, verdict.out_of_order)
+        table.settled.append(table.Settled(self.rounds, *counts, seconds))
+        return verdict
 
     def outputs(self) -> list[Path]:
         """Return the folders of every collector that wrote something."""
