@@ -258,7 +258,8 @@ def _label(batch: wire.Batch | None) -> str:
     namespace, pod = _pod_of(batch)
     if not pod:
         return batch.source
-    container = batch.container or batch.source.split("/")[3]
+    # Whoever may publish writes the headers, so that a pod's source need not have its parts.
+    container = batch.container or "".join(batch.source.split("/")[3:4])
     return f"{namespace}/{pod}/{container}"
 
 

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from logpipeline.multiline import chosen
+from logpipeline.nats.jetstream import StoredMessage
+from logpipeline.subjects import Subjects
+from logpipeline.wire import Batch, encode_headers
 from logpipeline_cli import events
 from logpipeline_cli.errors import EXIT_USAGE
 from logpipeline_cli.events import FollowedEvents, matching
-from logpipeline_cli.following import Line
+from logpipeline_cli.following import Filter, Line
 from logpipeline_cli.main import main
 
 LOGGED = "ERROR request failed"
@@ -154,3 +157,17 @@ def test_wrong_expression_is_told(
 
     assert code == EXIT_USAGE
     assert what in capsys.readouterr().err
+
+
+def test_headers_of_a_stranger_end_nothing() -> None:
+    """A pod's batch need not name its source as shippers do."""
+    headers = Batch(
+        source="/other", generation="f" * 16, start=0, end=2, lines=1, format="cri", pod="web-0"
+    )
+    fields = encode_headers(headers, "id").items()
+    block = b"NATS/1.0\r\n" + b"".join(f"{n}: {v}\r\n".encode() for n, v in fields) + b"\r\n"
+    message = StoredMessage("logs.p0.web1", 1, 0, block, b"x\n")
+
+    (found,) = Filter().lines_of(message, Subjects("logs", 1))
+
+    assert (found.label, found.text) == ("/web-0/", b"x")

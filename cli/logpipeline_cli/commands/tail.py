@@ -51,6 +51,8 @@ async def tail(
 
     def show(events: FollowedEvents, messages: list[StoredMessage]) -> None:
         for message in messages:
+            if printer.enough.is_set():
+                return
             for line in wanted.lines_of(message, subjects):
                 printer.print(events.add(line))
         printer.print(events.looked())
