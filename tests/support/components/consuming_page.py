@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "consuming.md"
 README = ROOT / "README.md"
-BEGIN, END = "## Use cases\n", "## When things go wrong\n"
+BEGIN, END = "## Use cases\n", "## Into other systems\n"
 PROGRAM = "main.py"
 # What a test decides by its environment, as it does with a sample's script.
 HERE = {
