@@ -258,7 +258,7 @@ def _label(batch: wire.Batch | None) -> str:
     namespace, pod = _pod_of(batch)
     if not pod:
         return batch.source
-    # Whoever may publish writes the headers, so that a pod's source need not have its parts.
+    # A publisher writes any headers that it likes: a pod's source may lack the container.
     container = batch.container or "".join(batch.source.split("/")[3:4])
     return f"{namespace}/{pod}/{container}"
 

@@ -7,6 +7,7 @@ author of a resource cannot stop a shipper by one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -21,6 +22,8 @@ MASK = "*"
 # Of the states that RE2 keeps for all expressions together. With less it is slower, not wrong.
 MEMORY_BYTES_MAX = 32 * 1024 * 1024
 # Looked for at the ends of a text, these would depend on where a batch ends.
+# Where `^` stands for itself: behind a backslash, and in a class of characters.
+_NO_ANCHOR = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 _TEXT_ENDS = (r"\A", r"\z", r"\Q")
 
 
@@ -86,7 +89,7 @@ class Redactor:
         alternatives = "|".join(f"(?:{each.expression})" for each in wanted)
         self._any = _compiled(alternatives) if wanted else None
         # In a container's log `^` is behind what the runtime wrote.
-        self._is_anchored = any("^" in each.expression for each in wanted)
+        self._is_anchored = any("^" in _NO_ANCHOR.sub("", each.expression) for each in wanted)
 
     def redact(self, data: bytes, log_format: Format) -> bytes:
         """Return *data*, which are lines of a file, with as many bytes, and what was found masked.

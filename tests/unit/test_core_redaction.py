@@ -164,6 +164,25 @@ def test_nothing_is_masked_without_a_rule() -> None:
     assert Redactor(["card"]).redact(data, "cri") is data
 
 
+def test_a_container_without_a_match_costs_one_look() -> None:
+    """With all presets, too: nothing is taken apart, or copied."""
+    data = b"2026-11-21T10:00:00.5Z stdout F served in 12 ms\n" * 3
+
+    assert ALL.redact(data, "cri") is data
+
+
+@pytest.mark.parametrize(
+    "expression", ["^served", "(?:a|^)served", r"[]^a]*^served", r"\\?^served"]
+)
+def test_an_anchor_is_seen_beside_classes_and_escapes(expression: str) -> None:
+    """It is behind what the runtime wrote."""
+    data = b"2026-11-21T10:00:00.5Z stdout F served\n"
+
+    assert Redactor(expressions=[expression]).redact(data, "cri") == data.replace(
+        b"served", b"******"
+    )
+
+
 @pytest.mark.parametrize(
     ("expression", "why"),
     [

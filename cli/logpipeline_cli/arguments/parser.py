@@ -259,3 +259,17 @@ def add_multiline(
         help="an event begins at each line that this expression (RE2) finds a match in; other "
         "lines continue it",
     )
+
+
+def add_start(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where a newly created consumer begins."""
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--deliver",
+        choices=("all", "new", "last"),
+        default="all",
+        help="where a newly created consumer begins: with all stored messages (the default), with "
+        "new ones, or with the last one",
+    )
+    start.add_argument("--since", metavar="TIME", help="it begins at a time, or a span ago: 2h")
+    start.add_argument("--from-seq", type=count, metavar="N", help="it begins at a sequence")

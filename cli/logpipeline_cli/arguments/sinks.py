@@ -9,11 +9,12 @@ from logpipeline_cli.arguments.parser import (
     add_action,
     add_nats,
     add_pipeline,
+    add_start,
     add_yes,
     count,
 )
 
-# A batch is what one request holds, if it is not too large; and what is sent again as a whole.
+# The messages of a batch. A batch is one request unless it is too large, and is sent again whole.
 MESSAGES_DEFAULT = 100
 
 
@@ -145,16 +146,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how often a batch is tried (default: the consumer's maxDeliver, else no limit)",
     )
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument(
-        "--deliver",
-        choices=("all", "new", "last"),
-        default="all",
-        help="where a newly created consumer begins: with all stored messages (the default), with "
-        "new ones, or with the last one",
-    )
-    start.add_argument("--since", metavar="TIME", help="it begins at a time, or a span ago: 2h")
-    start.add_argument("--from-seq", type=count, metavar="N", help="it begins at a sequence")
+    add_start(parser)
     parser.add_argument("--partitions", metavar="LIST", help="read only these: 0-3,7")
     parser.add_argument("--count", type=count, metavar="N", help="exit after N messages")
     parser.add_argument(

@@ -13,6 +13,7 @@ from logpipeline_cli.arguments.parser import (
     add_nats,
     add_output,
     add_pipeline,
+    add_start,
     add_yes,
     count,
     number,
@@ -115,16 +116,7 @@ def _consume_failures(parser: argparse.ArgumentParser) -> None:
 
 
 def _consume_start(parser: argparse.ArgumentParser) -> None:
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument(
-        "--deliver",
-        choices=("all", "new", "last"),
-        default="all",
-        help="where a newly created consumer begins: with all stored messages (the default), with "
-        "new ones, or with the last one",
-    )
-    start.add_argument("--since", metavar="TIME", help="it begins at a time, or a span ago: 2h")
-    start.add_argument("--from-seq", type=count, metavar="N", help="it begins at a sequence")
+    add_start(parser)
     parser.add_argument(
         "--ephemeral", action="store_true", help="create a consumer that is deleted when we exit"
     )

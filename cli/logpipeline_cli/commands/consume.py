@@ -11,21 +11,21 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Literal
 
 from logpipeline.consuming.events import Event, EventJoiner
 from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks, start_of
-from logpipeline.consuming.reader import Reader, reset
+from logpipeline.consuming.reader import Reader
 from logpipeline.origin import origin_of
 from logpipeline.process import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
+from logpipeline_cli.batches import counted, may_begin, process_batches, stop_by_signal
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from logpipeline_cli.events import event_rules
-from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
 from logpipeline_collector.files.render import render_event, render_json
@@ -175,57 +175,27 @@ async def _consume(
     command: Command | None,
     rendered: Callable[[Batch], bytes],
 ) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_by_signal()
     async with connected(target, f"consume {options.name}") as js:
-        if args.reset:
-            question = f"Forget the position of consumer {options.name}, and begin again?"
-            if not agreed(question, yes=args.yes):
-                print("Nothing was changed.")
-                return EXIT_FAILED
-            await reset(js, target.pipeline, options)
+        if not await may_begin(js, target, options, args, "consumer"):
+            return EXIT_FAILED
         async with Reader(js, target.pipeline, options) as reader:
-            loop = _Loop(reader, command, rendered)
             try:
-                await loop.run(stop)
+                await process_batches(reader, _Printing(command, rendered).process, stop)
             finally:
-                counts = {name: n for name, n in asdict(reader.counts).items() if n}
-                print(f"logpipeline: {_counted(counts)}", file=sys.stderr)
+                print(f"logpipeline: {counted(reader)}", file=sys.stderr)
     return EXIT_OK
 
 
-class _Loop:
-    """Processes one batch after the other."""
+class _Printing:
+    """Prints batches as they are *rendered*, or gives them to a *command*."""
 
-    def __init__(
-        self, reader: Reader, command: Command | None, rendered: Callable[[Batch], bytes]
-    ) -> None:
-        self._reader = reader
+    def __init__(self, command: Command | None, rendered: Callable[[Batch], bytes]) -> None:
         self._command = command
         self._rendered = rendered
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Process batches until no more are wanted."""
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            while not stop.is_set() and (batch := await self._next(stopping)) is not None:
-                batch.outcome = await self._process(batch)
-                await self._reader.settle()
-        finally:
-            stopping.cancel()
-
-    async def _next(self, stopping: asyncio.Task[bool]) -> Batch | None:
-        """Return the next batch, or None if no more are wanted."""
-        waiting = asyncio.create_task(self._reader.next())
-        try:
-            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return waiting.result() if waiting.done() else None
-        finally:
-            waiting.cancel()
-            await asyncio.wait([waiting])
-
-    async def _process(self, batch: Batch) -> Outcome:
+    async def process(self, batch: Batch, _: asyncio.Task[bool]) -> Outcome:
+        """Process *batch*, however soon it is time to stop."""
         try:
             data = self._rendered(batch)
         except BadMessage as error:
@@ -305,9 +275,3 @@ def _span_s(option: str, text: str) -> float:
         return parse_duration(text) / NS
     except QuantityError as error:
         raise UsageError(f"{option}: {error}") from error
-
-
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or (
-        "nothing was processed"
-    )

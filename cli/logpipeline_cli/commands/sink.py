@@ -6,15 +6,14 @@ import argparse
 import asyncio
 import importlib
 import logging
-import signal
 import sys
-from dataclasses import asdict
+from functools import partial
 
 from logpipeline.consuming.options import KV, Acks, ConsumeOptions, checked, start_of
-from logpipeline.consuming.reader import Reader, reset
+from logpipeline.consuming.reader import Reader
+from logpipeline_cli.batches import counted, may_begin, process_batches, stop_by_signal
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.output import agreed
-from logpipeline_cli.sinks.copying import copy
+from logpipeline_cli.sinks.copying import write
 from logpipeline_cli.sinks.destination import Destination
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
@@ -34,23 +33,17 @@ def run(args: argparse.Namespace) -> int:
 async def _sink(
     target: Target, options: ConsumeOptions, args: argparse.Namespace, destination: Destination
 ) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_by_signal()
     async with connected(target, f"sink {options.name}") as js:
-        if args.reset:
-            question = f"Forget the position of sink {options.name}, and begin again?"
-            if not agreed(question, yes=args.yes):
-                print("Nothing was changed.")
-                return EXIT_FAILED
-            await reset(js, target.pipeline, options)
+        if not await may_begin(js, target, options, args, "sink"):
+            return EXIT_FAILED
         try:
             await destination.open()
             async with Reader(js, target.pipeline, options) as reader:
                 try:
-                    await copy(reader, destination, stop)
+                    await process_batches(reader, partial(write, destination), stop)
                 finally:
-                    print(f"logpipeline: {_counted(reader)}", file=sys.stderr)
+                    print(f"logpipeline: {counted(reader)}", file=sys.stderr)
         finally:
             await destination.close()
     return EXIT_OK
@@ -75,11 +68,4 @@ def _options(args: argparse.Namespace) -> ConsumeOptions:
             count=args.count or 0,
             until_caught_up=args.until_caught_up,
         )
-    )
-
-
-def _counted(reader: Reader) -> str:
-    counts = {name: count for name, count in asdict(reader.counts).items() if count}
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or (
-        "nothing was processed"
     )

@@ -99,7 +99,7 @@ class Committer:
         return None if self._full_since_s is None else "the disk is full: nothing is accepted"
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Commit what is given until *stop* is set and all is durable.
+        """Commit lines as they are given, until *stop* is set and all of them are durable.
 
         Raises:
             OSError: the disk fails.

@@ -24,7 +24,7 @@ class NameTemplate:
     """A relative path that ends in `.log`, with *variables* in braces.
 
     Raises:
-        BadTemplate: *text* is no such path.
+        BadTemplate: *text* is not a relative path that ends in `.log`, or has an unknown variable.
     """
 
     def __init__(self, text: str, variables: frozenset[str]) -> None:

@@ -38,7 +38,7 @@ class Framer:
         self._bytes_max = bytes_max
         self._delimiter = delimiter
         self._buffer = bytearray()
-        # Of a message with a count: what is still to come; None for one with a delimiter.
+        # How many bytes of a counted message are still missing; None: it ends with a delimiter.
         self._left: int | None = None
         self._cut_bytes = 0
         self._is_inside = False
@@ -60,7 +60,7 @@ class Framer:
         return found
 
     def end(self) -> list[Framed]:
-        """Return what is left when the connection ends."""
+        """Return the message in which the connection ended, whole or not, if there is one."""
         if not self._buffer:
             return []
         # A last message without its delimiter is whole, as far as can be known.

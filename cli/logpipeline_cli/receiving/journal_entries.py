@@ -14,7 +14,7 @@ ENTRY_BYTES_MAX = 8 * 1024 * 1024
 
 # In a string a quote has a backslash before it, so this is never a part of a message.
 _CURSOR = re.compile(rb'(?<!\\)"__CURSOR" ?: ?"([^"\\]{1,1000})"')
-# So much is kept of what was cut, so that a cursor that lies across two pieces is found.
+# Bytes kept of a piece that was cut off: a cursor may lie across two pieces.
 _OVERLAP_BYTES = 1200
 
 

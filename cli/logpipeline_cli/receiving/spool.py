@@ -17,7 +17,7 @@ import re
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -47,7 +47,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.
 
 
 class SpoolFull(Exception):
-    """There is no room for now: nothing of what was given is written."""
+    """The disk has no room now. Nothing of what was given is written."""
 
 
 class SyncFailed(OSError):
@@ -67,7 +67,7 @@ class Write(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One durable step: what is written, and the *state* after it."""
+    """A group of writes that is durable as a whole, and the *state* that it leads to."""
 
     writes: tuple[Write, ...]
     state: Any
@@ -184,7 +184,7 @@ class Spool:
                 self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Sync the files, empty the redo log, and rotate what is large.
+        """Sync the files, empty the redo log, and rotate the files that have reached their size.
 
         Raises:
             OSError: the disk is full or failing; nothing is lost.
@@ -408,17 +408,12 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
         view, offset = view[done:], offset + done
 
 
-class _full:  # noqa: N801  a context that reads like contextlib's
-    """Turns the errors of a full disk into `SpoolFull`."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError) and error.errno in _FULL:
+@contextmanager
+def _full() -> Iterator[None]:
+    """Turn the errors of a full disk into `SpoolFull`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
             raise SpoolFull(error.strerror) from error
+        raise

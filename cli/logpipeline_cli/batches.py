@@ -1,0 +1,79 @@
+"""Batches of a reader are handed to a function, one after the other, until no more are wanted: what
+`consume` and `sink` do alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+
+from logpipeline.consuming.message import Batch, Outcome
+from logpipeline.consuming.options import ConsumeOptions
+from logpipeline.consuming.reader import Reader, reset
+from logpipeline.nats.jetstream import JetStream
+from logpipeline_cli.output import agreed
+from logpipeline_cli.target import Target
+
+# Given the batch, and a task that ends when it is time to stop.
+Process = Callable[[Batch, asyncio.Task[bool]], Awaitable[Outcome]]
+
+
+def stop_by_signal() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def may_begin(
+    js: JetStream, target: Target, options: ConsumeOptions, args: argparse.Namespace, what: str
+) -> bool:
+    """Forget the position of *what*, such as ``consumer``, if `--reset` asks for it; return False
+    where the person does not agree.
+    """
+    if not args.reset:
+        return True
+    question = f"Forget the position of {what} {options.name}, and begin again?"
+    if not agreed(question, yes=args.yes):
+        print("Nothing was changed.")
+        return False
+    await reset(js, target.pipeline, options)
+    return True
+
+
+async def process_batches(reader: Reader, process: Process, stop: asyncio.Event) -> None:
+    """Have *process* handle batches until *stop* is set or the reader is at its end. The batch in
+    hand is finished.
+
+    Raises:
+        ConsumeError: the reader cannot go on.
+    """
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        while not stop.is_set() and (batch := await _next(reader, stopping)) is not None:
+            batch.outcome = await process(batch, stopping)
+            await reader.settle()
+    finally:
+        stopping.cancel()
+
+
+async def _next(reader: Reader, stopping: asyncio.Task[bool]) -> Batch | None:
+    waiting = asyncio.create_task(reader.next())
+    try:
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
+    finally:
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+def counted(reader: Reader) -> str:
+    """Return how many messages *reader* had, by what became of them."""
+    counts = {name: count for name, count in asdict(reader.counts).items() if count}
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or (
+        "nothing was processed"
+    )
