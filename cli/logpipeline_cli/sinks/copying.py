@@ -1,5 +1,5 @@
-"""Writes a batch to a destination, and says what became of it. Nothing is held but the batch in hand:
-a destination that is slow makes the reader wait.
+"""Writes a batch to a destination, and says what became of it. Nothing is held but the batch in
+hand: a destination that is slow makes the reader wait.
 """
 
 from __future__ import annotations
