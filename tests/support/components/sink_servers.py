@@ -37,9 +37,12 @@ class Request:
 
 @dataclass
 class StandIn:
-    """A server of one kind. *faults* happen to the next requests, None to one that is answered."""
+    """A server of one kind. *faults* happen to the next requests, None to one that is answered.
+    What holds *refused* is refused each time.
+    """
 
     faults: deque[Fault | None] = field(default_factory=deque)
+    refused: bytes | None = None
     requests: list[Request] = field(default_factory=list)
     url: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -62,6 +65,8 @@ class StandIn:
         with self.lock:
             self.requests.append(request)
             fault = self.faults.popleft() if self.faults else None
+            if self.refused is not None and self.refused in request.data:
+                fault = "refuse"
             if fault in _STATUS:
                 return _STATUS[fault], b"as the test wants it"
             if fault == "hang":
