@@ -107,7 +107,7 @@ def end_of(former: EpochRecord, successor: Successor) -> Reached:
     # Where this folder had a higher epoch, the record may be an older copy instead, whose owner
     # has committed more: none of that is taken back.
     had_one_epoch = successor.epoch == former.epoch + 1 and not is_same_folder
-    if had_one_epoch and former.reached.is_before(successor.reached):
+    if had_one_epoch and not successor.reached.is_older(former.reached):
         # Two folders had one epoch: the bucket was lost, and epochs count anew. What the former
         # owner committed behind its record is in the successor's folder, or is read next.
         return former.reached

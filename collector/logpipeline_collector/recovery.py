@@ -152,7 +152,7 @@ def _same_epoch(
 ) -> Recovery:
     rollbacks = max(folder.rollbacks, record.rollbacks)
     if not is_ours:
-        if folder.reached.is_before(record.reached):
+        if folder.reached.is_older(record.reached):
             return _follow(record, epoch, TWO_OWNERS)
         return _keep(folder, epoch, rollbacks, TWO_OWNERS)
     before = folder.previous[1] if folder.previous is not None else folder.reached
@@ -182,7 +182,7 @@ def is_overtaken(folder: FolderCommit, record: EpochRecord) -> bool:
     """Return whether *record*, of a lower epoch than *folder*, has more. An older copy of the
     bucket never has: epochs count anew since the bucket was lost.
     """
-    return folder.reached.is_before(record.reached)
+    return folder.reached.is_older(record.reached)
 
 
 def is_late(folder: FolderCommit, end: Reached) -> bool:

@@ -88,6 +88,27 @@ class Reached:
         mine = self.rollbacks, self.position.sequence
         return mine < (other.rollbacks, other.position.sequence)
 
+    def is_older(self, other: Reached) -> bool:
+        """Return whether *other* has read more by what the server alone says: of a stream that was
+        made later, or a message that was stored later.
+
+        Unlike `is_before` it also orders what was reached by owners that did not succeed each
+        other: where the bucket was lost, roll-backs are counted anew.
+        """
+        mine, others = self.position, other.position
+        if mine.created and others.created and mine.created != others.created:
+            return _age(mine.created) < _age(others.created)
+        is_known = all(each.time_ns or not each.sequence for each in (mine, others))
+        return mine.time_ns < others.time_ns if is_known else self.is_before(other)
+
+
+def _age(created: str) -> tuple[str, str]:
+    """Return what orders times of JetStream: they are in UTC, and their fraction ends with the last
+    digit that is not 0.
+    """
+    second, _, fraction = created.removesuffix("Z").partition(".")
+    return second, fraction.ljust(9, "0")
+
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:

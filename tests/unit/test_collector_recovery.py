@@ -17,6 +17,7 @@ from logpipeline_collector.recovery import (
     UNKNOWN_END,
     FolderCommit,
     Source,
+    is_late,
     recover,
 )
 
@@ -129,6 +130,34 @@ def test_a_record_that_was_begun_anew_and_has_more_is_followed() -> None:
 
     assert (found.source, found.epoch, found.position.sequence) == (Source.SNAPSHOT, 8, 50)
     assert found.warning == EPOCHS_ANEW
+
+
+def test_a_newer_stream_counts_where_bucket_and_streams_were_lost() -> None:
+    """Whatever was read of the former one, and however often it had gone back."""
+    anew = replace(record(1, 2), position=StreamPosition("2026-11-26T10:00:00.51Z", 2, 2))
+    former = replace(at(20), created="2026-11-26T10:00:00.5Z")
+    ours = FolderCommit(1, Reached(former, 3), (1, Reached(NOWHERE, 0)))
+    one_epoch = recover(ours, anew, identity=OTHER)
+    higher_epoch = recover(replace(ours, epoch=5), anew, identity=OTHER)
+
+    assert (one_epoch.source, one_epoch.warning) == (Source.SNAPSHOT, TWO_OWNERS)
+    assert (higher_epoch.source, higher_epoch.warning) == (Source.SNAPSHOT, EPOCHS_ANEW)
+
+
+def test_roll_backs_of_another_count_do_not_order_two_folders() -> None:
+    """Since the bucket was lost they are counted anew: what the server stored later is later."""
+    found = recover(folder(1, 5, 4, rollbacks=1), record(1, 50), identity=OTHER)
+
+    assert (found.source, found.position.sequence) == (Source.SNAPSHOT, 50)
+
+
+def test_commits_do_not_count_of_who_began_where_its_successor_does() -> None:
+    """Though the successor's folder has seen the stream go back, which the record does not say."""
+    made = succeed(record(1, 0), successor(2, Reached(at(0), 1), folder=OTHER)).succession
+
+    assert made is not None
+    assert made.former[-1].end.is_same(Reached(at(0), 0))
+    assert is_late(folder(1, 1, 0), made.former[-1].end)
 
 
 def test_commits_behind_the_record_do_not_count_where_two_folders_had_one_epoch() -> None:

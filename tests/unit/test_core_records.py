@@ -97,6 +97,26 @@ def test_what_was_reached_is_ordered_by_roll_backs_first() -> None:
     assert not unknown.is_before(after)
 
 
+def test_what_owners_of_different_buckets_reached_is_ordered_by_the_server() -> None:
+    """By the stream that was made later, by the message that was stored later, else by number."""
+    old, new = "2026-11-26T10:00:00Z", "2026-11-26T10:00:00.1Z"
+    reached = [
+        Reached(StreamPosition(old, 9, 90), 4),
+        Reached(StreamPosition(new, 0, 0), 0),
+        Reached(StreamPosition(new, 7, 100), 1),
+        Reached(StreamPosition(new, 5, 110), 0),
+    ]
+
+    assert [[a.is_older(b) for b in reached] for a in reached] == [
+        [False, True, True, True],
+        [False, False, True, True],
+        [False, False, False, True],
+        [False, False, False, False],
+    ]
+    # Where messages expired, the time of the last one is not known.
+    assert Reached(StreamPosition(new, 5, 0), 0).is_older(Reached(StreamPosition(new, 6, 1), 0))
+
+
 def test_an_assignment_reads_back() -> None:
     """Members keep their order and ranges."""
     assignment = assign(["c-0", "c-1", "c-2"], partitions=10, generation=4)

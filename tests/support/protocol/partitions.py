@@ -250,7 +250,7 @@ class Partitions:
             promised=(world.promised - again) | kept,
             may_be_gone=world.may_be_gone - again,
             may_be_twice=world.may_be_twice
-            | self._unknowable(world, record, found.source)
+            | self._unknowable(world, record, found.source, folder if found.warning else None)
             | _not_taken_back(world, record, found),
         )
         taken = _swap(before, made)
@@ -299,16 +299,24 @@ class Partitions:
         brought = replace(world, may_be_twice=may_be_twice)
         return _committed(brought, number, process)
 
-    def _unknowable(self, world: World, record: EpochRecord | None, source: Source) -> Lines:
+    def _unknowable(
+        self,
+        world: World,
+        record: EpochRecord | None,
+        source: Source,
+        folder: Folder | None = None,
+    ) -> Lines:
         """Return the lines that a successor with another folder cannot know, and which may
         therefore be written twice: committed since the last snapshot, and gone from the stream,
-        which went back.
+        which went back. So it is for a successor in *folder* that did not succeed to the record.
         """
         went_back = world.faults[TAIL] or world.faults[RECREATION]
-        if record is None or not went_back or source is Source.FOLDER:
+        if record is None or not went_back or (source is Source.FOLDER and folder is None):
             return NO_LINES
         snapshot = next((s for s in world.snapshots if s.number == record.snapshot), None)
         known = snapshot.known if snapshot is not None else NO_LINES
+        if source is Source.FOLDER and folder is not None:
+            known = folder.known
         position = record.position
         there = world.stream[: position.sequence] if position.created == _created(world) else ()
         is_there = {message.line for message in there if message.time_ns <= position.time_ns}
