@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cluster import chart_monitoring
-from cluster.chart_rendering import ALL_ON, CHART, ROOT, helm, render
+from cluster.chart_rendering import ALL_ON, CHART, ROOT, helm, image_of, never_pulled, render
 from cluster.handle import Cluster
 from cluster.installed_operator import DEFINITION, away, define
 from waiting import eventually
@@ -47,15 +47,10 @@ def as_list(manifests: list[dict[str, Any]]) -> str:
 def values_of(images: dict[str, str], namespace: str) -> dict[str, Any]:
     """Values for an operator of *namespace* alone, with the images that were built."""
 
-    def image(name: str) -> dict[str, str]:
-        path, _, tag = images[name].rpartition(":")
-        registry, _, repository = path.rpartition("/")
-        return {"registry": registry, "repository": repository, "tag": tag}
-
     return {
         "crds": {"enabled": False},
-        "image": image("operator") | {"pullPolicy": "IfNotPresent"},
-        "images": {name: image(name) for name in ("collector", "shipper", "nats")},
+        "image": never_pulled(images["operator"]),
+        "images": {name: image_of(images[name]) for name in ("collector", "shipper", "nats")},
         "watchNamespaces": [namespace],
         "rbac": {"shipperMetadata": False, "aggregateToView": False},
         "test": {"timeoutSeconds": TEST_S_MAX},

@@ -5,12 +5,18 @@ errors that say what to do.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import urllib.request
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster.chart_rendering import never_pulled, render
 from cluster.child_manifests import children, pod_templates, resource
 from cluster.handle import Cluster
 from cluster.installed_operator import Operator, define
@@ -25,6 +31,7 @@ pytest_plugins = ["cluster.operator_fixture"]
 LINES = 400
 ARRIVE_S_MAX = 60.0
 ENDED_S_MAX = 90.0
+CONSOLE = "logpipeline-console"
 # Prints half of its lines, and the others when it is told to.
 PRINTER = f"""
 import pathlib, time
@@ -159,6 +166,54 @@ def test_cli_shows_lines_of_a_cluster_that_passed(pipeline: Pipeline, plugin: Pl
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("/printer/main | line 00007\n")
+
+
+@pytest.mark.timeout(300)
+async def test_the_console_of_the_chart_shows_the_pipeline(
+    cluster: Cluster, pipeline: Pipeline, images: dict[str, str]
+) -> None:
+    """Its pod may read no more than its Role says, and a person reaches it as the page on
+    Kubernetes says: with the Secret's token, through a forwarded port.
+    """
+    wanted = {"enabled": True, "pipeline": pipeline.name, "namespace": pipeline.namespace}
+    rendered = render({"console": wanted, "image": never_pulled(images["operator"])})
+    cluster.apply(*(each for each in rendered.manifests if each["metadata"]["name"] == CONSOLE))
+    pipeline.kubectl("rollout", "status", f"deployment/{CONSOLE}", "--timeout=120s")
+    secret = cluster.get("secret", CONSOLE, pipeline.here)
+    token = b64decode(secret["data"]["token"]).decode()
+
+    with forwarded(cluster, pipeline, f"service/{CONSOLE}", 8630) as url:
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(f"{url}/?token={token}", timeout=30) as page:
+            assert "logpipeline" in page.read().decode()
+
+        def shown() -> Any:
+            with browser.open(f"{url}/api/view", timeout=30) as answer:
+                found = json.load(answer)
+            return found if found["age_s"] >= 0 else None
+
+        found = await eventually(shown, within_s=60, what="a view")
+    assert cluster.nodes[0] in json.dumps(found["view"])
+
+
+@contextmanager
+def forwarded(cluster: Cluster, pipeline: Pipeline, what: str, port: int) -> Iterator[str]:
+    """Yield the address under which *port* of *what* is on this machine."""
+    words = ["--kubeconfig", str(cluster.kubeconfig), "port-forward", pipeline.here]
+    process = subprocess.Popen(
+        [str(cluster.program("kubectl")), *words, what, f":{port}"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:(\d+)", said)
+        assert found is not None, said
+        yield f"http://127.0.0.1:{found[1]}"
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @pytest.mark.timeout(200)

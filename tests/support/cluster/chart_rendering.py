@@ -93,6 +93,18 @@ def helm() -> str:
     return found
 
 
+def image_of(name: str) -> dict[str, str]:
+    """Return the image *name* as a value of the chart."""
+    path, _, tag = name.rpartition(":")
+    registry, _, repository = path.rpartition("/")
+    return {"registry": registry, "repository": repository, "tag": tag}
+
+
+def never_pulled(name: str) -> dict[str, str]:
+    """Return the image *name*, which nodes have already, as the value `image` of the chart."""
+    return image_of(name) | {"pullPolicy": "IfNotPresent"}
+
+
 def render(values: Mapping[str, Any] | None = None, *, with_tests: bool = False) -> Rendered:
     """Return what Helm makes of the chart with *values*.
 
