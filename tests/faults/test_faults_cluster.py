@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 
-from faults import settings
+from faults import server_cluster, settings
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.server_cluster import SERVERS, ServerCluster
-from faults.shape import Shape
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from waiting import eventually
 
-PARTS = ("shipper-0", "collector-0", "collector-1")
-REPLICATED: dict[str, Any] = {"stream": {"replicas": SERVERS}}
 ROUNDS, ROUNDS_SOAK = 3, 60
 FROZEN_S = 3.0
 
@@ -65,26 +62,11 @@ async def moved(pipeline: PipelineUnderTest, servers: ServerCluster, number: int
     await pipeline.write(300)
 
 
-async def is_writable(pipeline: PipelineUnderTest) -> bool:
-    """Return whether each stream of *pipeline*, of which some were just made, has a leader."""
-    names = pipeline.pipeline.names
-    streams = [names.stream(number) for number in range(pipeline.shape.partitions)]
-    for stream in (*streams, pipeline.state.bucket.stream):
-        try:
-            info = await pipeline.js.stream_info(stream)
-        except (ApiError, NotSent, OutcomeUnknown):
-            return False
-        if info is None or not info["cluster"].get("leader"):
-            return False
-    return True
-
-
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[ServerCluster]:
     """Three servers, not yet started."""
-    made = ServerCluster(tmp_path / "nats")
-    yield made
-    made.kill()
+    with ServerCluster(tmp_path / "nats") as made:
+        yield made
 
 
 @pytest.mark.timeout(240)
@@ -97,13 +79,10 @@ async def test_servers_of_a_cluster_lose_and_repeat_nothing(
     say: Callable[[str], None],
 ) -> None:
     """Each server in turn, while each part of the pipeline is a client of another one."""
-    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed, spec=REPLICATED))
-    pipeline.server = servers  # type: ignore[assignment]  # it has what the pipeline uses of one
-    pipeline.urls.update({name: servers.url_of(number) for number, name in enumerate(PARTS)})
+    pipeline = server_cluster.replicated(tmp_path, seed, servers)
     rounds = ROUNDS_SOAK if settings.is_soak() else ROUNDS
     async with pipeline:
-        await eventually(lambda: is_writable(pipeline), within_s=60, what="the bucket has a leader")
-        await pipeline.run()
+        await server_cluster.run(pipeline)
         info = await pipeline.js.stream_info(pipeline.pipeline.names.stream(0))
         assert info is not None
         assert len(info["cluster"]["replicas"]) == SERVERS - 1
