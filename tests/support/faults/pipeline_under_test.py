@@ -150,8 +150,9 @@ class PipelineUnderTest:
 
     async def problems(self) -> list[str]:
         """Return what `logpipeline status --check` finds now."""
-        found = json.loads((await self._asked("--check", "-o", "json")).stdout)["problems"]
-        return [str(each) for each in found]
+        done = await self._asked("--check", "-o", "json")
+        assert done.stdout, done.stderr
+        return [str(each) for each in json.loads(done.stdout)["problems"]]
 
     async def _asked(self, *options: str) -> subprocess.CompletedProcess[str]:
         words = ["status", "-f", str(self.resource), "--nats", self.server.url, *options]
