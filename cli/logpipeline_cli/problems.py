@@ -123,6 +123,7 @@ def problems(status: Status) -> Iterator[str]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
         elif not state["owner"] or state["released"]:
             yield f"no collector owns partition {state['partition']}: start one"
+    yield from _of_replicas(status["partitions"])
     for answer in status["collectors"]:
         for partition in answer.get("partitions", []):
             if partition["problem"]:
@@ -160,6 +161,15 @@ def problems(status: Status) -> Iterator[str]:
         yield f"{bytes_text(holes)} did not arrive, and may still be sent again"
     yield from troubles(status)
     yield from _of_letters(status["deadLetterRoom"])
+
+
+def _of_replicas(states: Sequence[Status]) -> Iterator[str]:
+    behind = Counter(name for state in states for name in state.get("replicas_behind", ()))
+    for server, streams in sorted(behind.items()):
+        yield (
+            f"{server} does not keep up with {streams} of {len(states)} log streams: if that "
+            "lasts, make room on its disk and start it again, or see its log"
+        )
 
 
 def _of_gone(row: Status) -> str:

@@ -51,6 +51,8 @@ class PartitionState:
     lag_messages: int = 0
     lag_bytes: int = 0
     lag_s: float = 0.0
+    # Servers whose replica of the stream is not up to date; none where there is no other replica.
+    replicas_behind: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,13 @@ async def _survey_one(
         lag_messages=lag.messages,
         lag_bytes=lag.bytes,
         lag_s=await age_s_of(js, stream, committed, state) if lag.messages else 0.0,
+        replicas_behind=_replicas_behind(info),
     )
+
+
+def _replicas_behind(info: Mapping[str, Any]) -> tuple[str, ...]:
+    replicas = (info.get("cluster") or {}).get("replicas") or ()
+    return tuple(sorted(str(each["name"]) for each in replicas if not each.get("current")))
 
 
 async def age_s_of(js: JetStream, stream: str, done: int, state: Mapping[str, Any]) -> float:

@@ -259,7 +259,10 @@ class Shipper:
 
     async def _discover(self) -> None:
         discovery = Discovery(
-            self._config.hosts, rescan_s=self._config.rescan_s, skipped=self._note_skipped
+            self._config.hosts,
+            rescan_s=self._config.rescan_s,
+            skipped=self._note_skipped,
+            on_trouble=self._manager.note_folder,
         )
         await discovery.run(self._source_filter.update, self._manager.hint, self._note_looked)
 
@@ -371,18 +374,17 @@ class Shipper:
             await self._connection.answer(question, answer)
 
     def _note_skipped(self, path: Path, reason: str) -> None:
-        if path not in self._skipped and len(self._skipped) < SKIPPED_LOGGED_MAX:
-            self._skipped.add(path)
-            if reason not in DENIED:
-                log.info("a file is left out", extra={"path": str(path), "reason": reason})
-                return
+        fields = {"path": str(path), "reason": reason}
+        if reason in DENIED:
+            # However many files are left out on purpose.
             log.warning(
                 "a file or folder may not be read, and is tried again; let the shipper's user read "
                 "it",
-                extra={"path": str(path), "reason": reason},
+                extra=fields,
             )
-            if path.is_dir():
-                self._manager.note_unread_folder(path, reason)
+        elif path not in self._skipped and len(self._skipped) < SKIPPED_LOGGED_MAX:
+            self._skipped.add(path)
+            log.info("a file is left out", extra=fields)
 
 
 async def _wait(stop: asyncio.Event) -> None:

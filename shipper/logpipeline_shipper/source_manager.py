@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +41,6 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 WARM_S = 10.0
 REFUSED_HOSTS_MAX = 1000
-UNREAD_FOLDERS_MAX = 1000
 # A file that so many scans did not see is gone: its unread bytes are lost.
 SCANS_UNTIL_GONE = 5
 # The counters of chains, and what is logged when one rises.
@@ -88,7 +86,7 @@ class SourceManager:
         self.refused_hosts: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.unreadable: Counter[str] = Counter()
-        # Folders that could not be read when they were looked into, with the reason.
+        # Folders that could not be read when they were looked into last, with the reason.
         self._unread_folders: dict[Path, str] = {}
         self.descriptors = options.limits.descriptors
         self._options = options
@@ -265,19 +263,17 @@ class SourceManager:
         """Return how many bytes of all sources wait in files."""
         return sum(self.sources[key].chain.backlog_bytes() for key in self._warm)
 
-    def note_unread_folder(self, path: Path, reason: str) -> None:
-        """Note that the folder *path* cannot be read, and its files are not known."""
-        if len(self._unread_folders) < UNREAD_FOLDERS_MAX:
+    def note_folder(self, path: Path, reason: str) -> None:
+        """Note that the folder *path* cannot be read, and its files are not known; without a
+        *reason*, that it is read again or gone.
+        """
+        if reason:
             self._unread_folders[path] = reason
+        else:
+            self._unread_folders.pop(path, None)
 
     def failing(self) -> dict[Path, str]:
         """Return the files and folders that cannot be read now, each with the reason."""
-        may = os.R_OK | os.X_OK
-        self._unread_folders = {
-            path: reason
-            for path, reason in self._unread_folders.items()
-            if path.is_dir() and not os.access(path, may)
-        }
         found = dict(self._unread_folders)
         for key in self._warm:
             found.update(self.sources[key].chain.failing())

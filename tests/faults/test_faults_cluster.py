@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from faults import settings
+from faults import server_cluster, settings
+from faults.pipeline_state import answered
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.server_cluster import SERVERS, ServerCluster
-from faults.shape import Shape
+from faults.small_disk import small_disk
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from waiting import eventually
 
-PARTS = ("shipper-0", "collector-0", "collector-1")
-REPLICATED: dict[str, Any] = {"stream": {"replicas": SERVERS}}
 ROUNDS, ROUNDS_SOAK = 3, 60
 FROZEN_S = 3.0
+# Small, and enough for all lines of the test; a soak writes more.
+DISK_BYTES = (1024 if settings.is_soak() else 64) * 1024 * 1024
+DISK_ROUNDS = 2
+TOLD_WITHIN_S = 60.0
 
 
 async def restarted(pipeline: PipelineUnderTest, servers: ServerCluster, number: int) -> None:
@@ -65,26 +69,11 @@ async def moved(pipeline: PipelineUnderTest, servers: ServerCluster, number: int
     await pipeline.write(300)
 
 
-async def is_writable(pipeline: PipelineUnderTest) -> bool:
-    """Return whether each stream of *pipeline*, of which some were just made, has a leader."""
-    names = pipeline.pipeline.names
-    streams = [names.stream(number) for number in range(pipeline.shape.partitions)]
-    for stream in (*streams, pipeline.state.bucket.stream):
-        try:
-            info = await pipeline.js.stream_info(stream)
-        except (ApiError, NotSent, OutcomeUnknown):
-            return False
-        if info is None or not info["cluster"].get("leader"):
-            return False
-    return True
-
-
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[ServerCluster]:
     """Three servers, not yet started."""
-    made = ServerCluster(tmp_path / "nats")
-    yield made
-    made.kill()
+    with ServerCluster(tmp_path / "nats") as made:
+        yield made
 
 
 @pytest.mark.timeout(240)
@@ -97,13 +86,10 @@ async def test_servers_of_a_cluster_lose_and_repeat_nothing(
     say: Callable[[str], None],
 ) -> None:
     """Each server in turn, while each part of the pipeline is a client of another one."""
-    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed, spec=REPLICATED))
-    pipeline.server = servers  # type: ignore[assignment]  # it has what the pipeline uses of one
-    pipeline.urls.update({name: servers.url_of(number) for number, name in enumerate(PARTS)})
+    pipeline = server_cluster.replicated(tmp_path, seed, servers)
     rounds = ROUNDS_SOAK if settings.is_soak() else ROUNDS
     async with pipeline:
-        await eventually(lambda: is_writable(pipeline), within_s=60, what="the bucket has a leader")
-        await pipeline.run()
+        await server_cluster.run(pipeline)
         info = await pipeline.js.stream_info(pipeline.pipeline.names.stream(0))
         assert info is not None
         assert len(info["cluster"]["replicas"]) == SERVERS - 1
@@ -118,3 +104,69 @@ async def test_servers_of_a_cluster_lose_and_repeat_nothing(
     taken_s = time.monotonic() - began_s
     say(f"a server {fault.__name__}, {rounds} times: {verdict.summary()}; {taken_s:.0f} s")
     assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(240)
+async def test_a_full_disk_of_the_server_that_leads_loses_and_repeats_nothing(
+    tmp_path: Path, seed: int, servers: ServerCluster, say: Callable[[str], None]
+) -> None:
+    """Another one leads from then on, and `status` names it. nats-server keeps no streams any more
+    until it is started again, with room: it gets what it missed, and the next one may end.
+    """
+    pipeline = server_cluster.replicated(tmp_path, seed, servers)
+    rounds = ROUNDS_SOAK if settings.is_soak() else DISK_ROUNDS
+    with ExitStack() as stack:
+        disks = [
+            stack.enter_context(small_disk(servers.store_of(number), size_bytes=DISK_BYTES))
+            for number in range(SERVERS)
+        ]
+        async with pipeline:
+            await server_cluster.run(pipeline)
+            pipeline.rounds = rounds
+            for _ in range(rounds):
+                await pipeline.write(300)
+                full = await _leader(pipeline)
+                disks[full].fill()
+                await pipeline.write(500)
+                await _told(pipeline, {f"server-{full}"})
+                assert await _leader(pipeline) != full
+                disks[full].free()
+                await servers.stop_one(full)
+                servers.start_one(full)
+                await pipeline.write(300)
+                await _told(pipeline, set())
+            began_s = time.monotonic()
+            verdict = await pipeline.settle()
+
+    taken_s = time.monotonic() - began_s
+    say(f"the leader's disk full, {rounds} times: {verdict.summary()}; {taken_s:.0f} s")
+    assert verdict.is_clean, verdict.explain()
+
+
+async def _leader(pipeline: PipelineUnderTest) -> int:
+    """Return which server leads the first stream, once one does."""
+
+    async def look() -> str:
+        info = await pipeline.js.stream_info(pipeline.pipeline.names.stream(0))
+        return str(info["cluster"].get("leader", "")) if info else ""
+
+    async def is_led() -> str:
+        return await answered(look)
+
+    leader = await eventually(is_led, within_s=TOLD_WITHIN_S, what="a server leads")
+    return int(leader.rpartition("-")[2])
+
+
+async def _told(pipeline: PipelineUnderTest, behind: set[str]) -> None:
+    """Return when `status` says that just the servers *behind* lack something of a stream, and
+    `status --check` calls each of them a problem.
+    """
+
+    async def are_told() -> bool:
+        states = (await pipeline.status())["partitions"]
+        assert {name for state in states for name in state["replicas_behind"]} == behind
+        named = [each for each in await pipeline.problems() if "does not keep up" in each]
+        assert {each.partition(" ")[0] for each in named} == behind
+        return True
+
+    await eventually(are_told, within_s=TOLD_WITHIN_S, what=f"{behind} are told")

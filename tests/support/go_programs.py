@@ -37,6 +37,10 @@ PROGRAMS = {
     "lumberjack": GoProgram(TESTS / "faults" / "rotating"),
     # NATS' own command line.
     "nats": GoProgram(TESTS / "live" / "nats_cli", "github.com/nats-io/natscli/nats"),
+    # The oldest server that is taken, `server_binary.VERSION_MIN`.
+    "nats-server": GoProgram(
+        TESTS / "faults" / "oldest_server", "github.com/nats-io/nats-server/v2"
+    ),
 }
 
 

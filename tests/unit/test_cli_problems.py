@@ -101,6 +101,21 @@ def test_every_table_has_its_line_in_the_status() -> None:
     [
         ({"partitions": [{"partition": 3, "is_there": False}]}, "partition 3 has no stream"),
         (
+            {
+                "partitions": [
+                    {
+                        "partition": number,
+                        "is_there": True,
+                        "owner": "c-0",
+                        "released": False,
+                        "replicas_behind": behind,
+                    }
+                    for number, behind in enumerate([("nats-1",), (), ("nats-1",)])
+                ]
+            },
+            "nats-1 does not keep up with 2 of 3 log streams",
+        ),
+        (
             {"partitions": [{"partition": 3, "is_there": True, "owner": None, "released": False}]},
             "no collector owns partition 3",
         ),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from components.log_chain import Folder, joined
+from logpipeline_shipper.files import directory_scan
 from logpipeline_shipper.files.directory_scan import roots_of
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
@@ -29,6 +30,7 @@ class Seen:
         self.ids: dict[str, SourceId] = {}
         self.writes: list[str] = []
         self.skipped: dict[str, str] = {}
+        self.troubles: list[tuple[str, str]] = []
 
     def on_listing(self, listing: Listing) -> None:
         self.ids[listing.id.source] = listing.id
@@ -40,6 +42,9 @@ class Seen:
     def on_skipped(self, path: Path, reason: str) -> None:
         self.skipped[path.name] = reason
 
+    def on_trouble(self, folder: Path, reason: str) -> None:
+        self.troubles.append((folder.name, reason))
+
 
 @asynccontextmanager
 async def discovering(
@@ -47,7 +52,11 @@ async def discovering(
 ) -> AsyncIterator[Seen]:
     seen = Seen()
     discovery = Discovery(
-        hosts, rescan_s=rescan_s, skipped=seen.on_skipped, is_watching=is_watching
+        hosts,
+        rescan_s=rescan_s,
+        skipped=seen.on_skipped,
+        on_trouble=seen.on_trouble,
+        is_watching=is_watching,
     )
     task = asyncio.create_task(discovery.run(seen.on_listing, seen.on_write))
     try:
@@ -295,6 +304,35 @@ async def test_a_folder_that_cannot_be_looked_into_is_not_empty(tmp_path: Path) 
         with no_descriptor_left():
             await eventually(lambda: seen.skipped.get(tmp_path.name) == "EMFILE")
             assert seen.files == {str(tmp_path / "app.log"): ["app.log"]}
+
+
+async def test_a_folder_is_told_each_time_that_it_cannot_be_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second time as the first one, each with its end, which may be that it is gone."""
+    folder = tmp_path / "below"
+    folder.mkdir()
+    host = HostSources(host="h", include=(f"{tmp_path}/*/*.log",))
+    trouble, fine = (folder.name, "EACCES"), (folder.name, "")
+    look_into = directory_scan.look_into
+
+    def denied(path: Path, *, follow_link: bool) -> directory_scan.View:
+        if path == folder:
+            raise directory_scan.FolderUnreadable("EACCES")
+        return look_into(path, follow_link=follow_link)
+
+    async with discovering(host, rescan_s=0.02, is_watching=False) as seen:
+        for _ in range(2):
+            monkeypatch.setattr(directory_scan, "look_into", denied)
+            await eventually(lambda: seen.troubles[-1:] == [trouble])
+            monkeypatch.undo()
+            await eventually(lambda: seen.troubles[-1:] == [fine])
+        monkeypatch.setattr(directory_scan, "look_into", denied)
+        await eventually(lambda: seen.troubles[-1:] == [trouble])
+        folder.rmdir()
+        await eventually(lambda: seen.troubles[-1:] == [fine])
+
+    assert seen.troubles == [trouble, fine] * 3
 
 
 def test_a_file_that_finds_no_descriptor_is_read_later(tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ class Folder:
     subfolders: dict[str, Folder] = field(default_factory=dict)
     listings: dict[SourceId, Listing] = field(default_factory=dict)
     sources: dict[str, SourceId] = field(default_factory=dict)  # by the name of a file
+    trouble: str = ""  # why the last look failed
     text: TextCheck = field(init=False)
 
     def __post_init__(self) -> None:
@@ -253,12 +254,13 @@ class Folder:
         try:
             view, listings, sources = self._look_steadily()
         except FolderUnreadable as error:
-            self.skipped(self.path, str(error))
+            self.trouble = str(error)
+            self.skipped(self.path, self.trouble)
             return True
         except FolderGone:
-            self.subfolders, self.listings, self.sources = {}, {}, {}
+            self.subfolders, self.listings, self.sources, self.trouble = {}, {}, {}, ""
             return False
-        self.listings, self.sources = listings, sources
+        self.listings, self.sources, self.trouble = listings, sources, ""
         known = self.subfolders
         self.subfolders = {}
         for name in sorted(view.folders):

@@ -47,6 +47,7 @@ _REPORTS_MAX = 100_000
 OnListing = Callable[[Listing], None]
 OnWrite = Callable[[SourceId], None]
 OnLooked = Callable[[float], None]
+OnTrouble = Callable[[Path, str], None]
 
 
 class Events(Protocol):
@@ -178,7 +179,9 @@ class Watcher:
 
 
 class Discovery:
-    """See the module. *skipped* is called once for each path that is left out, with the reason.
+    """See the module. *skipped* is called once for each path that is left out, with the reason;
+    *on_trouble*, while it runs, for each folder that cannot be read any more, with the reason, and
+    with an empty one when it can be read again or is gone.
 
     Without *is_watching*, or if the system has no inotify, every rescan looks at every folder.
     """
@@ -189,12 +192,14 @@ class Discovery:
         *,
         rescan_s: float = 2.0,
         skipped: Callable[[Path, str], None],
+        on_trouble: OnTrouble = lambda folder, reason: None,
         is_watching: bool = True,
     ) -> None:
         self._is_watching = is_watching
         self._hosts = tuple(hosts)
         self._rescan_s = rescan_s
         self._skipped = skipped
+        self._on_trouble = on_trouble
         self._reported: dict[Path, str] = {}
 
     def scan(self) -> list[Listing]:
@@ -222,7 +227,9 @@ class Discovery:
             watcher = Watcher() if self._is_watching else None
         except OSError:
             watcher = None
-        scanner = _Scanner(self._roots(), watcher, self._rescan_s, on_listing, on_write)
+        scanner = _Scanner(
+            self._roots(), watcher, self._rescan_s, on_listing, on_write, self._on_trouble
+        )
         try:
             await scanner.run(on_looked)
         finally:
@@ -247,11 +254,13 @@ class _Scanner:
         rescan_s: float,
         on_listing: OnListing,
         on_write: OnWrite,
+        on_trouble: OnTrouble,
     ) -> None:
         self._watcher = watcher
         self._rescan_s = rescan_s
         self._on_listing = on_listing
         self._on_write = on_write
+        self._on_trouble = on_trouble
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._roots = roots
@@ -374,7 +383,10 @@ class _Scanner:
         before = list(folder.subfolders.values())
         # Watch first, then look: a change in between causes an event.
         is_watched = self._watcher is not None and self._watcher.watch(folder)
+        former_trouble = folder.trouble
         is_there = folder.look()
+        if folder.trouble != former_trouble:
+            self._on_trouble(folder.path, folder.trouble)
         for child in before:
             if folder.subfolders.get(child.path.name) is not child:
                 self._forget(child)
@@ -418,6 +430,8 @@ class _Scanner:
                 self._hint_later[source] = self._loop.time() + self._rescan_s
             for register in (self._polled, self._changed, self._not_before_s):
                 register.pop(gone, None)
+            if gone.trouble:
+                self._on_trouble(gone.path, "")
 
     def _hint_due(self) -> None:
         now_s = self._loop.time()

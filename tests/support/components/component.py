@@ -29,12 +29,15 @@ POLL_S = 0.02
 
 @dataclass(eq=False)
 class Component:
-    """The process of the command ``logpipeline *words*``; it logs to *log*."""
+    """The process of the command ``logpipeline *words*``, as the function *target* runs it; it logs
+    to *log*.
+    """
 
     name: str
     words: Sequence[str]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
+    target: str = warm.COMMAND
     port: int = field(default_factory=free_port)
     starts: int = 0
     _process: warm.AnyProcess | None = None
@@ -56,6 +59,7 @@ class Component:
                     **self.environment,
                     **environment,
                 },
+                target=self.target,
             )
 
     @property

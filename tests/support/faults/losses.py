@@ -4,18 +4,12 @@ says of it: the two must be the same.
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections import Counter
-from typing import Any
 
-import warm
 from faults.pipeline_under_test import PipelineUnderTest
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.verdict import Kind, Verdict
-
-STATUS_WITHIN_S = 30.0
 
 
 def lost_bytes(expected: Expected, verdict: Verdict) -> dict[SourceKey, int]:
@@ -39,19 +33,12 @@ async def reported_bytes(pipeline: PipelineUnderTest, by: str) -> dict[SourceKey
     """Return what `logpipeline status` says that shippers missed, or that collectors were told of
     as lost (*by*).
     """
-    status = await _status(pipeline)
+    status = await pipeline.status()
     rows = [row for row in status["missing"] if row["toldBy"] == by]
     found: Counter[SourceKey] = Counter()
     for row in rows + (status["lost"] if by == "collector" else []):
         found[_key(pipeline, row["host"], row["source"])] += row["bytes"]
     return dict(found)
-
-
-async def _status(pipeline: PipelineUnderTest) -> dict[str, Any]:
-    words = ["status", "-f", str(pipeline.resource), "--nats", pipeline.server.url, "-o", "json"]
-    done = await asyncio.to_thread(warm.run, words, timeout_s=STATUS_WITHIN_S)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
 
 
 def _key(pipeline: PipelineUnderTest, host: str, source: str) -> SourceKey:

@@ -7,7 +7,9 @@ written is collected, and asks the oracle.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -37,6 +39,7 @@ CONNECT_PATIENCE_S = 10
 # When all faults are over, everything written must be collected within this time.
 CONVERGE_WITHIN_S = 60.0
 WRITE_WITHIN_S = 60.0
+STATUS_WITHIN_S = 30.0
 EXPLAINED_MAX = 8
 LOOK_EVERY_S = 0.15
 
@@ -44,7 +47,8 @@ LOOK_EVERY_S = 0.15
 class PipelineUnderTest:
     """Server, shippers, collectors and writers below *folder*; an asynchronous context manager.
 
-    *urls* gives a component another way to the server than the direct one, such as a proxy.
+    *urls* gives a component another way to the server than the direct one, such as a proxy;
+    *targets* another function that runs its command.
     """
 
     def __init__(self, folder: Path, shape: Shape) -> None:
@@ -53,6 +57,7 @@ class PipelineUnderTest:
         # How often the test hurts it, for the table of all faults.
         self.rounds = 1
         self.urls: dict[str, str] = {}
+        self.targets: dict[str, str] = {}
         self.server = EmbeddedServer(folder / "nats", shape.server)
         self.resource = folder / "pipeline.yaml"
         self.shippers = [f"shipper-{number}" for number in range(shape.shippers)]
@@ -136,6 +141,22 @@ class PipelineUnderTest:
         words = ["apply", "-f", str(self.resource), "--nats", self.server.url]
         done = await asyncio.to_thread(warm.run_text, words, timeout_s=WRITE_WITHIN_S)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    async def status(self) -> dict[str, Any]:
+        """Return what `logpipeline status` says now."""
+        done = await self._asked("-o", "json")
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    async def problems(self) -> list[str]:
+        """Return what `logpipeline status --check` finds now."""
+        done = await self._asked("--check", "-o", "json")
+        assert done.stdout, done.stderr
+        return [str(each) for each in json.loads(done.stdout)["problems"]]
+
+    async def _asked(self, *options: str) -> subprocess.CompletedProcess[str]:
+        words = ["status", "-f", str(self.resource), "--nats", self.server.url, *options]
+        return await asyncio.to_thread(warm.run_text, words, timeout_s=STATUS_WITHIN_S)
 
     async def run(self) -> None:
         """Start everything, and return when lines flow."""
@@ -265,6 +286,8 @@ class PipelineUnderTest:
             url = self.urls.get(name, self.server.url)
             common = ["-f", str(self.resource), "--nats", url, "--data", str(data)]
             log = self.folder / "logs" / f"{name}.log"
-            component = self.components[name] = Component(name, [*words, *common], log)
+            target = self.targets.get(name, warm.COMMAND)
+            component = Component(name, [*words, *common], log, target=target)
+            self.components[name] = component
         component.start(**environment)
         return component

@@ -10,7 +10,10 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any, Self
 
+from faults.pipeline_under_test import PipelineUnderTest
+from faults.shape import Shape
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.server_binary import find_binary
@@ -18,19 +21,33 @@ from ports import free_port
 from waiting import eventually
 
 SERVERS = 3
+# Each is a client of another server.
+PARTS = ("shipper-0", "collector-0", "collector-1")
+REPLICATED: dict[str, Any] = {"stream": {"replicas": SERVERS}}
 # Streams reserve their greatest size: no test depends on how much disk is free.
 STORE_BYTES = 1 << 40
 READY_WITHIN_S = 60.0
 
 
 class ServerCluster:
-    """The servers, each with a folder below *folder*; clients of `url` begin at the first."""
+    """The servers, each with a folder below *folder*; clients of `url` begin at the first. It is
+    a context manager that ends them all.
+
+    *binaries* gives a server another program than the usual one, from its next start on.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.binaries: dict[int, Path] = {}
         self._ports = [free_port() for _ in range(SERVERS)]
         self._routes = [free_port() for _ in range(SERVERS)]
         self._running: dict[int, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
 
     @property
     def url(self) -> str:
@@ -54,6 +71,14 @@ class ServerCluster:
         finally:
             await connection.close()
 
+    def store_of(self, number: int) -> Path:
+        """Return the folder in which one server keeps its streams."""
+        return self.folder / f"server-{number}" / "store"
+
+    def log_of(self, number: int) -> Path:
+        """Return the file that one server logs to."""
+        return self.folder / f"server-{number}" / "server.log"
+
     def start_one(self, number: int) -> None:
         """Start one server, with its former store."""
         folder = self.folder / f"server-{number}"
@@ -62,7 +87,7 @@ class ServerCluster:
             "server_name": f"server-{number}",
             "listen": f"127.0.0.1:{self._ports[number]}",
             "jetstream": {
-                "store_dir": str(folder / "store"),
+                "store_dir": str(self.store_of(number)),
                 "max_file_store": STORE_BYTES,
             },
             "cluster": {
@@ -73,10 +98,9 @@ class ServerCluster:
         }
         path = folder / "server.conf"
         path.write_text(json.dumps(config))
-        with (folder / "server.log").open("ab") as log:
-            self._running[number] = subprocess.Popen(
-                [find_binary(), "-c", path], stdout=log, stderr=log
-            )
+        with self.log_of(number).open("ab") as log:
+            binary = self.binaries.get(number) or find_binary()
+            self._running[number] = subprocess.Popen([binary, "-c", path], stdout=log, stderr=log)
 
     def kill_one(self, number: int) -> None:
         """End one server at once."""
@@ -105,8 +129,37 @@ class ServerCluster:
 
     def log_tail(self) -> str:
         """Return the end of each server's log."""
-        logs = [self.folder / f"server-{number}" / "server.log" for number in range(SERVERS)]
+        logs = [self.log_of(number) for number in range(SERVERS)]
         return "\n".join(log.read_text(errors="replace")[-3000:] for log in logs)
+
+
+def replicated(folder: Path, seed: int, servers: ServerCluster) -> PipelineUnderTest:
+    """Return a pipeline whose streams have a replica on each of *servers*."""
+    pipeline = PipelineUnderTest(folder, Shape(seed=seed, spec=REPLICATED))
+    pipeline.server = servers  # type: ignore[assignment]  # it has what the pipeline uses of one
+    pipeline.urls.update({name: servers.url_of(number) for number, name in enumerate(PARTS)})
+    return pipeline
+
+
+async def run(pipeline: PipelineUnderTest) -> None:
+    """Start all parts of *pipeline*, once its streams, which were just made, have leaders."""
+    await eventually(
+        lambda: _is_writable(pipeline), within_s=READY_WITHIN_S, what="the streams have leaders"
+    )
+    await pipeline.run()
+
+
+async def _is_writable(pipeline: PipelineUnderTest) -> bool:
+    names = pipeline.pipeline.names
+    streams = [names.stream(number) for number in range(pipeline.shape.partitions)]
+    for stream in (*streams, pipeline.state.bucket.stream):
+        try:
+            info = await pipeline.js.stream_info(stream)
+        except (ApiError, NotSent, OutcomeUnknown):
+            return False
+        if info is None or not info["cluster"].get("leader"):
+            return False
+    return True
 
 
 async def _stores(connection: Connection) -> bool:

@@ -70,6 +70,13 @@ def test_all() -> list[Step]:
         command=(sys.executable, "tests/support/go_programs.py", "nats"),
         is_background=True,
     )
+    # Nothing waits for it: a test that finds it unfinished does.
+    nats_server = Step(
+        name="nats-server",
+        shows="the oldest nats-server that is taken, from its module, once",
+        command=(sys.executable, "tests/support/go_programs.py", "nats-server"),
+        is_background=True,
+    )
     # kind, with Docker, brings its own.
     built = [] if requirements.is_docker_there() else _built_for_nodes()
     longest = [
@@ -87,6 +94,7 @@ def test_all() -> list[Step]:
         *longest,
         *(step for step in test() if step.name not in {each.name for each in longest}),
         nats_cli,
+        nats_server,
         _live("live-long", LONG, after=(nats_cli.name,)),
         pytest_step(
             "spark43",
