@@ -23,6 +23,11 @@ from logpipeline.records import (
 )
 from logpipeline.spec import LogPipeline
 
+# What the server itself calls a lost peer is silent for twice as long.
+REPLICA_SILENT_NS = 5 * 10**9
+# Raft entries, each of which is a message or more.
+REPLICA_LAG_MAX = 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
@@ -51,7 +56,7 @@ class PartitionState:
     lag_messages: int = 0
     lag_bytes: int = 0
     lag_s: float = 0.0
-    # Servers whose replica of the stream is not up to date; none where there is no other replica.
+    # Servers that do not keep up with the stream; none where there is no other replica.
     replicas_behind: tuple[str, ...] = ()
 
 
@@ -135,13 +140,24 @@ async def _survey_one(
         lag_messages=lag.messages,
         lag_bytes=lag.bytes,
         lag_s=await age_s_of(js, stream, committed, state) if lag.messages else 0.0,
-        replicas_behind=_replicas_behind(info),
+        replicas_behind=replicas_behind(info),
     )
 
 
-def _replicas_behind(info: Mapping[str, Any]) -> tuple[str, ...]:
+def replicas_behind(info: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the servers that do not keep up with the stream that *info* (JetStream's answer to
+    STREAM.INFO) describes.
+    """
     replicas = (info.get("cluster") or {}).get("replicas") or ()
-    return tuple(sorted(str(each["name"]) for each in replicas if not each.get("current")))
+    return tuple(sorted(str(each["name"]) for each in replicas if _is_behind(each)))
+
+
+def _is_behind(replica: Mapping[str, Any]) -> bool:
+    # In a busy stream a replica lacks the newest messages at any moment.
+    if replica.get("current"):
+        return False
+    is_silent = replica.get("offline") or replica.get("active", 0) > REPLICA_SILENT_NS
+    return bool(is_silent) or replica.get("lag", 0) > REPLICA_LAG_MAX
 
 
 async def age_s_of(js: JetStream, stream: str, done: int, state: Mapping[str, Any]) -> float:

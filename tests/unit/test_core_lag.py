@@ -1,0 +1,36 @@
+"""What a server says of a stream's replicas, and which of them do not keep up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logpipeline.lag import replicas_behind
+
+SECOND_NS = 10**9
+
+
+def replica(**fields: Any) -> dict[str, Any]:
+    """A replica of a busy stream."""
+    return {"name": "n2", "current": False, "active": SECOND_NS, "lag": 3, **fields}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "behind"),
+    [
+        (None, ()),
+        ([replica(current=True)], ()),
+        # It lacks what was stored a moment ago.
+        ([replica()], ()),
+        ([replica(offline=True)], ("n2",)),
+        ([replica(active=60 * SECOND_NS, lag=0)], ("n2",)),
+        ([replica(lag=5000), replica(name="n1", lag=5000), replica(name="n3")], ("n1", "n2")),
+    ],
+)
+def test_a_server_is_behind_that_is_away_silent_or_far_from_the_end(
+    replicas: list[dict[str, Any]] | None, behind: tuple[str, ...]
+) -> None:
+    """And not one that lacks the newest messages of a busy stream."""
+    assert replicas_behind({"cluster": {"leader": "n0", "replicas": replicas}}) == behind
+    assert replicas_behind({}) == ()
