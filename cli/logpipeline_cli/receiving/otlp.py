@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from logpipeline import json_text
@@ -11,6 +12,9 @@ from logpipeline_cli.receiving.syslog import json_of
 
 # A collector's exporter sends some 8,192 records at once, which are a few megabytes.
 BODY_BYTES_MAX = 16 * 1024 * 1024
+# Each line holds the resource of its record: a large one before many small records would become
+# terabytes.
+LINES_BYTES_MAX = 4 * BODY_BYTES_MAX
 # How zlib is asked for gzip's format.
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -26,6 +30,19 @@ class Logs(NamedTuple):
     rejected: int
 
 
+class Encoding(NamedTuple):
+    """How requests are read, and answers written in the same *content_type*.
+
+    *parse* raises `BadRequest`; *accepted* writes an ExportLogsServiceResponse that rejects so many
+    records, *status* a google.rpc.Status with a message.
+    """
+
+    content_type: str
+    parse: Callable[[bytes], Logs]
+    accepted: Callable[[int], bytes]
+    status: Callable[[str], bytes]
+
+
 def unpack(body: bytes, encoding: str) -> bytes:
     """Return *body* without its content *encoding*.
 
@@ -38,11 +55,15 @@ def unpack(body: bytes, encoding: str) -> bytes:
         raise BadRequest(f"content-encoding {encoding!r} is not supported: send gzip or identity")
     unpacking = zlib.decompressobj(_GZIP)
     try:
-        data = unpacking.decompress(body, BODY_BYTES_MAX)
+        data = unpacking.decompress(body, BODY_BYTES_MAX + 1)
     except zlib.error as error:
         raise BadRequest(f"the body is not gzip: {error}") from None
+    if len(data) > BODY_BYTES_MAX:
+        raise BadRequest(f"the body is longer than {BODY_BYTES_MAX} bytes when it is unpacked")
     if not unpacking.eof:
-        raise BadRequest(f"the body is cut, or longer than {BODY_BYTES_MAX} bytes")
+        raise BadRequest("the body ends within its gzip")
+    if unpacking.unused_data:
+        raise BadRequest("there is something behind the body's gzip: send one member")
     return data
 
 
@@ -50,7 +71,7 @@ def parse(body: bytes) -> Logs:
     """Return the log records of an ExportLogsServiceRequest in JSON.
 
     Raises:
-        BadRequest: it is no such request.
+        BadRequest: it is no such request, or its lines would be too long together.
     """
     try:
         request = json_text.parse(body)
@@ -58,20 +79,50 @@ def parse(body: bytes) -> Logs:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequest("the body is no ExportLogsServiceRequest")
+    if request and "resourceLogs" not in request:
+        # Fields that are not known are left alone, as the protocol asks; but a request of nothing
+        # else, such as one in snake_case, would lose all its records with a 200.
+        raise BadRequest(f"there is no resourceLogs, but {next(iter(request))!r:.40}")
+    return logs_of(request)
+
+
+def logs_of(request: dict[str, Any]) -> Logs:
+    """Return the log records of *request*, which has the form of OTLP's JSON.
+
+    Raises:
+        BadRequest: it is no ExportLogsServiceRequest, or its lines would be too long together.
+    """
     lines: list[tuple[str, bytes]] = []
-    rejected = 0
+    rejected = size = 0
     for resource in _objects(request, "resourceLogs"):
-        of = resource.get("resource")
-        service = _service(of)
+        service = _service(resource.get("resource"))
         for scope in _objects(resource, "scopeLogs"):
-            head = {"resource": of, "scope": scope.get("scope")}
+            head = _head(resource, scope)
             for record in _list(scope, "logRecords"):
-                if isinstance(record, dict):
-                    known = {name: value for name, value in head.items() if value}
-                    lines.append((service, json_of(known | {"record": record})))
-                else:
+                if not isinstance(record, dict):
                     rejected += 1
+                    continue
+                line = b'%b"record":%b}\n' % (head, json_of(record)[:-1])
+                size += len(line)
+                if size > LINES_BYTES_MAX:
+                    raise BadRequest(
+                        f"the records, each with its resource, have more than {LINES_BYTES_MAX} "
+                        "bytes: send fewer at once"
+                    )
+                lines.append((service, line))
     return Logs(lines, rejected)
+
+
+def _head(resource: dict[str, Any], scope: dict[str, Any]) -> bytes:
+    """Return how the lines of the records in *scope* begin."""
+    fields = {
+        "resource": resource.get("resource"),
+        "resourceSchemaUrl": resource.get("schemaUrl"),
+        "scope": scope.get("scope"),
+        "scopeSchemaUrl": scope.get("schemaUrl"),
+    }
+    known = json_of({name: value for name, value in fields.items() if value})
+    return known[:-2] + (b"," if len(known) > len(b"{}\n") else b"")
 
 
 def _list(value: dict[str, Any], name: str) -> list[Any]:
@@ -90,11 +141,26 @@ def _objects(value: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
 
 def _service(resource: Any) -> str:
     """Return the value of the attribute `service.name`, or nothing."""
-    if not isinstance(resource, dict):
-        return ""
-    for attribute in resource.get("attributes") or ():
+    attributes = resource.get("attributes") if isinstance(resource, dict) else None
+    for attribute in attributes if isinstance(attributes, list) else ():
         if isinstance(attribute, dict) and attribute.get("key") == "service.name":
             value = attribute.get("value")
             if isinstance(value, dict) and isinstance(value.get("stringValue"), str):
                 return str(value["stringValue"])
     return ""
+
+
+def _accepted(rejected: int) -> bytes:
+    if not rejected:
+        return b"{}"
+    why = "a log record has to be an object"
+    # A 64-bit integer is a string in protobuf's JSON.
+    partial = {"rejectedLogRecords": str(rejected), "errorMessage": why}
+    return json.dumps({"partialSuccess": partial}).encode()
+
+
+def _status(message: str) -> bytes:
+    return json.dumps({"message": message}).encode()
+
+
+JSON = Encoding("application/json", parse, _accepted, _status)
