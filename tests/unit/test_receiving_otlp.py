@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_cli.receiving import otlp
-from logpipeline_cli.receiving.otlp import BadRequest, parse, unpack
+from logpipeline_cli.receiving.otlp import BadRequest, Logs, parse, unpack
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
@@ -70,6 +71,7 @@ def test_a_body_of_the_limit_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_body_is_unpacked_as_its_head_says() -> None:
     """Encodings that are not known are refused."""
     assert unpack(b"{}", "") == unpack(gzip.compress(b"{}"), "gzip") == b"{}"
+    assert unpack(zlib.compress(b"{}"), "deflate") == b"{}"
     with pytest.raises(BadRequest, match="not supported"):
         unpack(b"", "zstd")
 
@@ -106,7 +108,7 @@ def test_a_request_of_unknown_fields_is_refused() -> None:
     """With a 200 it would lose its records; fields beside known ones are left alone."""
     with pytest.raises(BadRequest, match="no resourceLogs, but 'resource_logs'"):
         parse(b'{"resource_logs":[{}]}')
-    assert parse(b'{"resourceLogs":[],"new":1}') == parse(b"{}") == ([], 0)
+    assert parse(b'{"resourceLogs":[],"new":1}') == parse(b"{}") == Logs([], 0)
 
 
 def test_the_lines_of_a_request_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

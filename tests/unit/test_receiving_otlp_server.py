@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving import otlp_server
@@ -99,6 +104,24 @@ async def test_what_is_accepted_is_in_the_file(tmp_path: Path) -> None:
 
         assert await answered(application, exchange, BODY[9:]) == 200
         assert exchange.content == {}
+        assert (tmp_path / "-.log").read_bytes() == LINE
+
+
+async def test_an_answer_has_the_encoding_of_its_request(tmp_path: Path) -> None:
+    """Protobuf, also with a parameter behind it; refused or not."""
+    async with serving(tmp_path) as application:
+        request = ExportLogsServiceRequest()
+        request.resource_logs.add().scope_logs.add().log_records.add()
+        taken, refused = (Exchange(kind="application/x-protobuf; a=b") for _ in range(2))
+
+        assert await answered(application, taken, request.SerializeToString()) == 200
+        assert await answered(application, refused, b"x") == 400
+        for exchange in (taken, refused):
+            assert exchange.headers[b"content-type"] == b"application/x-protobuf"
+        response = ExportLogsServiceResponse.FromString(taken.sent[1]["body"])
+        assert not response.HasField("partial_success")
+        message = Status.FromString(refused.sent[1]["body"]).message
+        assert message.startswith("the body is no ExportLogsServiceRequest")
         assert (tmp_path / "-.log").read_bytes() == LINE
 
 

@@ -144,9 +144,9 @@ def _kinds(parser: argparse.ArgumentParser) -> None:
         add_action(
             kinds,
             "otlp",
-            "receive OpenTelemetry's logs over HTTP, as JSON",
-            "Receive logs in OpenTelemetry's protocol (POST /v1/logs, JSON), and answer once they\n"
-            "are durable. It needs `pip install 'logpipeline[console]'`.",
+            "receive OpenTelemetry's logs over HTTP",
+            "Receive logs in OpenTelemetry's protocol (POST /v1/logs, protobuf or JSON), and\n"
+            "answer once they are durable. It needs `pip install 'logpipeline[otlp]'`.",
             f"{parser.prog} otlp --to /var/spool/otlp --listen 0.0.0.0:4318",
         )
     )
@@ -161,6 +161,6 @@ COMMANDS = (
         example="logpipeline receive syslog --to /var/spool/syslog --udp 0.0.0.0:514",
         add=_kinds,
         run="commands.receive:run",
-        extra="console",
+        extra="otlp",
     ),
 )

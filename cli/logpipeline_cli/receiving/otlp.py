@@ -1,4 +1,4 @@
-"""Logs in OpenTelemetry's protocol, as JSON: one line for each log record. Pure."""
+"""Logs in OpenTelemetry's protocol: one line for each log record, in the form of its JSON. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 # Each line holds the resource of its record: a large one before many small records would become
 # terabytes.
 LINES_BYTES_MAX = 4 * BODY_BYTES_MAX
-# How zlib is asked for gzip's format.
-_GZIP = 16 + zlib.MAX_WBITS
+# How zlib is asked for the format of each content encoding. `deflate`, which the protocol does not
+# ask for, is a choice of Python's exporter.
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 class BadRequest(ValueError):
@@ -24,10 +25,14 @@ class BadRequest(ValueError):
 
 
 class Logs(NamedTuple):
-    """The lines of a request, each with the name of its service. *rejected* records were none."""
+    """The lines of a request, each with the name of its service. *rejected* records were none.
+    *unknown_bytes* are those of fields that a newer version of the protocol has, and that are left
+    out.
+    """
 
     lines: list[tuple[str, bytes]]
     rejected: int
+    unknown_bytes: int = 0
 
 
 class Encoding(NamedTuple):
@@ -51,19 +56,19 @@ def unpack(body: bytes, encoding: str) -> bytes:
     """
     if encoding in ("", "identity"):
         return body
-    if encoding != "gzip":
+    if encoding not in _WINDOW_BITS:
         raise BadRequest(f"content-encoding {encoding!r} is not supported: send gzip or identity")
-    unpacking = zlib.decompressobj(_GZIP)
+    unpacking = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         data = unpacking.decompress(body, BODY_BYTES_MAX + 1)
     except zlib.error as error:
-        raise BadRequest(f"the body is not gzip: {error}") from None
+        raise BadRequest(f"the body is not {encoding}: {error}") from None
     if len(data) > BODY_BYTES_MAX:
         raise BadRequest(f"the body is longer than {BODY_BYTES_MAX} bytes when it is unpacked")
     if not unpacking.eof:
-        raise BadRequest("the body ends within its gzip")
+        raise BadRequest(f"the body ends within its {encoding}")
     if unpacking.unused_data:
-        raise BadRequest("there is something behind the body's gzip: send one member")
+        raise BadRequest(f"there is something behind the body's {encoding}: send one member")
     return data
 
 

@@ -22,11 +22,12 @@ from logpipeline_cli.receiving.otlp import (
     Logs,
     unpack,
 )
+from logpipeline_cli.receiving.otlp_protobuf import PROTOBUF
 from logpipeline_cli.receiving.spool import SpoolFull
 
 VARIABLES = frozenset({"service"})
 PATH = "/v1/logs"
-ENCODINGS = {each.content_type: each for each in (JSON,)}
+ENCODINGS = {each.content_type: each for each in (PROTOBUF, JSON)}
 CONNECTIONS_MAX = 200
 # Of all requests that are being read, together.
 BODIES_BYTES_MAX = 4 * BODY_BYTES_MAX
@@ -76,6 +77,10 @@ class Application:
         self._body_bytes = 0
         self._answers = metrics.counter("requests", "Answers, by their status.", ["status"])
         self._rejected = metrics.counter("rejected_records", "Records that were none.").labels()
+        self._unknown = metrics.counter(
+            "unknown_field_bytes",
+            "Bytes of protobuf's fields that this version does not know, and that are left out.",
+        ).labels()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, in the encoding in which it came."""
@@ -120,6 +125,7 @@ class Application:
             message = "the disk is full: nothing of this was written"
             raise _Refused(503, message, FULL_RETRY_S) from None
         self._rejected.inc(logs.rejected)
+        self._unknown.inc(logs.unknown_bytes)
         return logs.rejected
 
     async def _read(self, receive: Receive, parse: Callable[[bytes], Logs]) -> Logs:
