@@ -101,6 +101,22 @@ def _journald(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _otlp(parser: argparse.ArgumentParser) -> None:
+    _common(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:4318",
+        help="where to serve POST /v1/logs (127.0.0.1:4318)",
+    )
+    parser.add_argument(
+        "--name",
+        metavar="TEMPLATE",
+        default="{service}.log",
+        help="the file of a log record; {service} is the resource's service.name ({service}.log)",
+    )
+
+
 def _kinds(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     _syslog(
@@ -124,6 +140,16 @@ def _kinds(parser: argparse.ArgumentParser) -> None:
             f"{parser.prog} journald --to /var/spool/journal",
         )
     )
+    _otlp(
+        add_action(
+            kinds,
+            "otlp",
+            "receive OpenTelemetry's logs over HTTP",
+            "Receive logs in OpenTelemetry's protocol (POST /v1/logs, protobuf or JSON), and\n"
+            "answer once they are durable. It needs `pip install 'logpipeline[otlp]'`.",
+            f"{parser.prog} otlp --to /var/spool/otlp --listen 0.0.0.0:4318",
+        )
+    )
 
 
 COMMANDS = (
@@ -135,5 +161,6 @@ COMMANDS = (
         example="logpipeline receive syslog --to /var/spool/syslog --udp 0.0.0.0:514",
         add=_kinds,
         run="commands.receive:run",
+        extra="otlp",
     ),
 )

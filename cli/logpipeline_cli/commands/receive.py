@@ -36,10 +36,6 @@ def _syslog(args: argparse.Namespace) -> int:
         raise UsageError("say where to listen: --udp, --tcp or --tls with HOST:PORT")
     if bool(args.tls) != bool(args.tls_cert):
         raise UsageError("--tls and --tls-cert need each other: give both, or none")
-    try:
-        name = NameTemplate(args.name, VARIABLES)
-    except BadTemplate as error:
-        raise UsageError(f"--name {args.name!r}: {error}") from None
     config = SyslogConfig(
         udp=_address(args.udp, "--udp"),
         tcp=_address(args.tcp, "--tcp"),
@@ -48,7 +44,7 @@ def _syslog(args: argparse.Namespace) -> int:
         key=Path(args.tls_key) if args.tls_key else None,
         client_authority=Path(args.tls_client_ca) if args.tls_client_ca else None,
         output=args.output,
-        name=name,
+        name=_template(args.name, VARIABLES),
         message_bytes_max=_size(args.message_bytes, "--message-bytes", MESSAGE_BYTES_MIN),
         connections_max=args.connections,
         delimiter=DELIMITERS[args.delimiter],
@@ -63,6 +59,26 @@ def _journald(args: argparse.Namespace) -> int:
     words += [f"--unit={unit}" for unit in args.unit]
     config = JournalConfig(options=tuple(words), output=args.output)
     return _receive(args, lambda metrics: Journal(config, metrics))
+
+
+def _otlp(args: argparse.Namespace) -> int:
+    # It needs an optional package.
+    from logpipeline_cli.receiving import otlp_server
+
+    address = _address(args.listen, "--listen")
+    assert address is not None
+    name = _template(args.name, otlp_server.VARIABLES)
+    # A client repeats what is refused: it is answered at once, and not kept waiting.
+    return _receive(
+        args, lambda metrics: otlp_server.OtlpServer(address, name, metrics), waits=False
+    )
+
+
+def _template(text: str, variables: frozenset[str]) -> NameTemplate:
+    try:
+        return NameTemplate(text, variables)
+    except BadTemplate as error:
+        raise UsageError(f"--name {text!r}: {error}") from None
 
 
 def _receive(
@@ -106,4 +122,4 @@ def _size(text: str, option: str, least: int) -> int:
     return size
 
 
-KINDS = {"syslog": _syslog, "journald": _journald}
+KINDS = {"syslog": _syslog, "journald": _journald, "otlp": _otlp}

@@ -1,0 +1,171 @@
+"""Logs in OpenTelemetry's protocol: one line for each log record, in the form of its JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from logpipeline import json_text
+from logpipeline_cli.receiving.syslog import json_of
+
+# A collector's exporter sends some 8,192 records at once, which are a few megabytes.
+BODY_BYTES_MAX = 16 * 1024 * 1024
+# Each line holds the resource of its record: a large one before many small records would become
+# terabytes.
+LINES_BYTES_MAX = 4 * BODY_BYTES_MAX
+# How zlib is asked for the format of each content encoding. `deflate`, which the protocol does not
+# ask for, is a choice of Python's exporter.
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+class BadRequest(ValueError):
+    """A request that no repetition makes better; the message says what is wrong with it."""
+
+
+class Logs(NamedTuple):
+    """The lines of a request, each with the name of its service. *rejected* records were none.
+    *unknown_bytes* are those of fields that a newer version of the protocol has, and that are left
+    out.
+    """
+
+    lines: list[tuple[str, bytes]]
+    rejected: int
+    unknown_bytes: int = 0
+
+
+class Encoding(NamedTuple):
+    """How requests are read, and answers written in the same *content_type*.
+
+    *parse* raises `BadRequest`; *accepted* writes an ExportLogsServiceResponse that rejects so many
+    records, *status* a google.rpc.Status with a message.
+    """
+
+    content_type: str
+    parse: Callable[[bytes], Logs]
+    accepted: Callable[[int], bytes]
+    status: Callable[[str], bytes]
+
+
+def unpack(body: bytes, encoding: str) -> bytes:
+    """Return *body* without its content *encoding*.
+
+    Raises:
+        BadRequest: it is of another encoding, damaged, or too long.
+    """
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in _WINDOW_BITS:
+        raise BadRequest(f"content-encoding {encoding!r} is not supported: send gzip or identity")
+    unpacking = zlib.decompressobj(_WINDOW_BITS[encoding])
+    try:
+        data = unpacking.decompress(body, BODY_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise BadRequest(f"the body is not {encoding}: {error}") from None
+    if len(data) > BODY_BYTES_MAX:
+        raise BadRequest(f"the body is longer than {BODY_BYTES_MAX} bytes when it is unpacked")
+    if not unpacking.eof:
+        raise BadRequest(f"the body ends within its {encoding}")
+    if unpacking.unused_data:
+        raise BadRequest(f"there is something behind the body's {encoding}: send one member")
+    return data
+
+
+def parse(body: bytes) -> Logs:
+    """Return the log records of an ExportLogsServiceRequest in JSON.
+
+    Raises:
+        BadRequest: it is no such request, or its lines would be too long together.
+    """
+    try:
+        request = json_text.parse(body)
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise BadRequest("the body is no ExportLogsServiceRequest")
+    if request and "resourceLogs" not in request:
+        # Fields that are not known are left alone, as the protocol asks; but a request of nothing
+        # else, such as one in snake_case, would lose all its records with a 200.
+        raise BadRequest(f"there is no resourceLogs, but {next(iter(request))!r:.40}")
+    return logs_of(request)
+
+
+def logs_of(request: dict[str, Any]) -> Logs:
+    """Return the log records of *request*, which has the form of OTLP's JSON.
+
+    Raises:
+        BadRequest: it is no ExportLogsServiceRequest, or its lines would be too long together.
+    """
+    lines: list[tuple[str, bytes]] = []
+    rejected = size = 0
+    for resource in _objects(request, "resourceLogs"):
+        service = _service(resource.get("resource"))
+        for scope in _objects(resource, "scopeLogs"):
+            head = _head(resource, scope)
+            for record in _list(scope, "logRecords"):
+                if not isinstance(record, dict):
+                    rejected += 1
+                    continue
+                line = b'%b"record":%b}\n' % (head, json_of(record)[:-1])
+                size += len(line)
+                if size > LINES_BYTES_MAX:
+                    raise BadRequest(
+                        f"the records, each with its resource, have more than {LINES_BYTES_MAX} "
+                        "bytes: send fewer at once"
+                    )
+                lines.append((service, line))
+    return Logs(lines, rejected)
+
+
+def _head(resource: dict[str, Any], scope: dict[str, Any]) -> bytes:
+    """Return how the lines of the records in *scope* begin."""
+    fields = {
+        "resource": resource.get("resource"),
+        "resourceSchemaUrl": resource.get("schemaUrl"),
+        "scope": scope.get("scope"),
+        "scopeSchemaUrl": scope.get("schemaUrl"),
+    }
+    known = json_of({name: value for name, value in fields.items() if value})
+    return known[:-2] + (b"," if len(known) > len(b"{}\n") else b"")
+
+
+def _list(value: dict[str, Any], name: str) -> list[Any]:
+    found = value.get(name) or []
+    if not isinstance(found, list):
+        raise BadRequest(f"{name} is no list")
+    return found
+
+
+def _objects(value: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    for each in _list(value, name):
+        if not isinstance(each, dict):
+            raise BadRequest(f"{name} holds something that is no object")
+        yield each
+
+
+def _service(resource: Any) -> str:
+    """Return the value of the attribute `service.name`, or nothing."""
+    attributes = resource.get("attributes") if isinstance(resource, dict) else None
+    for attribute in attributes if isinstance(attributes, list) else ():
+        if isinstance(attribute, dict) and attribute.get("key") == "service.name":
+            value = attribute.get("value")
+            if isinstance(value, dict) and isinstance(value.get("stringValue"), str):
+                return str(value["stringValue"])
+    return ""
+
+
+def _accepted(rejected: int) -> bytes:
+    if not rejected:
+        return b"{}"
+    why = "a log record has to be an object"
+    # A 64-bit integer is a string in protobuf's JSON.
+    partial = {"rejectedLogRecords": str(rejected), "errorMessage": why}
+    return json.dumps({"partialSuccess": partial}).encode()
+
+
+def _status(message: str) -> bytes:
+    return json.dumps({"message": message}).encode()
+
+
+JSON = Encoding("application/json", parse, _accepted, _status)
