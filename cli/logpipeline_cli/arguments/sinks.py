@@ -38,6 +38,7 @@ def _sink(parser: argparse.ArgumentParser) -> None:
         help="a JSON object on each line (ndjson), or one array of them (json)",
     )
     _s3(kinds)
+    _kafka(kinds)
     _of_a_product(kinds)
 
 
@@ -73,6 +74,75 @@ def _s3(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     s3.add_argument(
         "--compression", choices=("zstd", "none"), default="zstd", help="of objects (zstd)"
+    )
+
+
+def _kafka(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    kafka = add_action(
+        kinds,
+        "kafka",
+        "produce the lines to a topic of Kafka",
+        "Produce each batch in one transaction, in which Kafka also notes how far the stream is\n"
+        "copied. A reader with isolation.level=read_committed sees each line once.",
+        "logpipeline sink kafka bus --brokers kafka.example.net:9092 --topic logs",
+    )
+    kafka.set_defaults(extra="kafka")
+    _common(kafka)
+    kafka.add_argument("--brokers", required=True, metavar="LIST", help="host:port, by commas")
+    kafka.add_argument(
+        "--topic",
+        required=True,
+        metavar="NAME",
+        help="the topic, which must be there; {host}, {namespace} and {container} stand for those "
+        "of a line: logs-{namespace}",
+    )
+    kafka.add_argument(
+        "--key",
+        choices=("host", "source"),
+        default="host",
+        help="lines of one key stay in order, in one partition: of a host (the default), or of a "
+        "file or container",
+    )
+    kafka.add_argument(
+        "-o",
+        "--output",
+        choices=("json", "raw"),
+        default="json",
+        help="a value is a JSON object (json), or the line as programs wrote it (raw)",
+    )
+    kafka.add_argument(
+        "--compression", choices=("zstd", "lz4", "none"), default="zstd", help="of records (zstd)"
+    )
+    kafka.add_argument("--tls", action="store_true", help="connect by TLS; --ca and --cert do so")
+    kafka.add_argument(
+        "--ca", metavar="FILE", help="authorities that verify brokers (default: the system's)"
+    )
+    kafka.add_argument("--cert", metavar="FILE", help="our certificate")
+    kafka.add_argument("--cert-key", metavar="FILE", help="the key of our certificate")
+    kafka.add_argument(
+        "--sasl",
+        choices=("plain", "scram-sha-256", "scram-sha-512"),
+        help="how to log in (plain)",
+    )
+    kafka.add_argument(
+        "--login-file",
+        metavar="FILE",
+        help="log in with user:password in this file (default: $LOGPIPELINE_SINK_LOGIN)",
+    )
+    kafka.add_argument(
+        "--property",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a property of librdkafka, such as batch.size=500000 (may be repeated)",
+    )
+    kafka.add_argument(
+        "--property-file",
+        action="append",
+        metavar="FILE",
+        help="a file of properties that are secret, one a line (may be repeated)",
+    )
+    kafka.add_argument(
+        "--timeout", default="30s", metavar="SPAN", help="how long a batch may take (30s)"
     )
 
 

@@ -219,16 +219,26 @@ def http_options(args: argparse.Namespace) -> HttpOptions:
             "--login-file, --token-file or --header-file"
         )
     for path in args.header_file or ():
-        lines = _secret("--header-file", path).splitlines()
+        lines = read_secret("--header-file", path).splitlines()
         headers |= dict(_header(f"--header-file {path}", line) for line in lines if line.strip())
+    timeout_s = timeout_s_of(args)
+    headers |= _authorization(args)
+    return HttpOptions(url=args.url, timeout_s=timeout_s, headers=headers, ca=args.ca)
+
+
+def timeout_s_of(args: argparse.Namespace) -> float:
+    """Return the seconds of `--timeout`.
+
+    Raises:
+        UsageError: it is none.
+    """
     try:
         timeout_s = parse_duration(args.timeout) / NS
     except QuantityError as error:
         raise UsageError(f"--timeout: {error}") from error
     if timeout_s <= 0:
         raise UsageError("--timeout: give a span such as 30s")
-    headers |= _authorization(args)
-    return HttpOptions(url=args.url, timeout_s=timeout_s, headers=headers, ca=args.ca)
+    return timeout_s
 
 
 def _authorization(args: argparse.Namespace) -> dict[str, str]:
@@ -236,9 +246,9 @@ def _authorization(args: argparse.Namespace) -> dict[str, str]:
         raise UsageError("--token-file and --login-file: give one of them")
     token, login = os.environ.get(TOKEN_VARIABLE, ""), os.environ.get(LOGIN_VARIABLE, "")
     if args.token_file:
-        token = _secret("--token-file", args.token_file)
+        token = read_secret("--token-file", args.token_file)
     elif args.login_file:
-        token, login = "", _secret("--login-file", args.login_file)
+        token, login = "", read_secret("--login-file", args.login_file)
     if token:
         if not re.fullmatch(r"[\x21-\x7e]+", token):
             raise UsageError(f"the token (--token-file, ${TOKEN_VARIABLE}) is not one word")
@@ -257,7 +267,12 @@ def _header(where: str, text: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _secret(option: str, path: str) -> str:
+def read_secret(option: str, path: str) -> str:
+    """Return the text of the file *path*, which *option* names.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
             return file.read(SECRET_BYTES_MAX).decode().strip()
