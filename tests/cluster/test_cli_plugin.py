@@ -168,7 +168,7 @@ def test_cli_shows_lines_of_a_cluster_that_passed(pipeline: Pipeline, plugin: Pl
     assert done.stdout.endswith("/printer/main | line 00007\n")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 async def test_the_console_of_the_chart_shows_the_pipeline(
     cluster: Cluster, pipeline: Pipeline, images: dict[str, str]
 ) -> None:
