@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -36,6 +38,9 @@ from waiting import eventually
 DISK_BYTES = 4 * 1024 * 1024
 PLACES = ("receive.written", "receive.logged", "receive.applied", "")
 KILLS = 20
+SENDERS = 4
+# The receiver waits ten seconds for what is under way.
+STOP_S = 60
 # How long the exporter repeats what is not answered: less, and it is this test that does.
 EXPORT_S = 1
 SPAN = SpanContext(0x5B8EFFF798038103D269B633813FC60C, 0xEEE19B7EC3C1B174, False, TraceFlags(1))
@@ -251,6 +256,41 @@ async def _sent(receiver: Receiver, client: Client, text: str) -> bool:
     if not await receiver.is_ready():
         return False
     return await asyncio.to_thread(client.send, text)
+
+
+async def test_a_stop_answers_all_that_came(tmp_path: Path, port: int) -> None:
+    """With 200 what is in the files; a request of which only half came is to be repeated."""
+    receiver = Receiver(tmp_path, "otlp", "--listen", f"127.0.0.1:{port}")
+    receiver.start()
+    answers: dict[str, int] = {}
+
+    def post_until_refused(sender: int) -> None:
+        for number in itertools.count():
+            text = f"{sender}.{number}"
+            answers[text] = post(port, request_of([text]))[0]
+            if answers[text] != 200:
+                return
+
+    try:
+        await receiver.ready()
+        with socket.create_connection(("127.0.0.1", port)) as half:
+            head = "POST /v1/logs HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            half.sendall(f"{head}content-length: 100\r\n\r\n{{".encode())
+            async with asyncio.TaskGroup() as tasks:
+                for sender in range(SENDERS):
+                    tasks.create_task(asyncio.to_thread(post_until_refused, sender))
+                await eventually(lambda: len(receiver.lines()) > SENDERS, what="lines are there")
+                code = await receiver.stop(STOP_S)
+            answer = await asyncio.to_thread(half.recv, 4096)
+    finally:
+        receiver.kill()
+
+    accepted = {text for text, status in answers.items() if status == 200}
+    assert code == 0
+    assert Counter(accepted) <= Counter(texts_in(receiver))
+    # 0: nobody listens any more.
+    assert set(answers.values()) <= {200, 503, 0}
+    assert answer.startswith(b"HTTP/1.1 503 ")
 
 
 async def test_a_full_disk_is_answered_and_loses_nothing(tmp_path: Path, port: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import zstandard
 
+from fuzzing import receiving
 from logpipeline import backlog, cri, dead_letters, deduplication, multiline, quantity, wire
 from logpipeline.checksum import Checksum
 from logpipeline.consuming.records import Claim, ReadProgress, position_of, position_text
@@ -42,6 +43,8 @@ from logpipeline.spec.documents import documents_of
 from logpipeline.statefile import StateBroken, read_state
 from logpipeline.subjects import BadHost, BadSubject, Subjects, root_of
 from logpipeline.tables.progress import Missed, MissedRange, TableProgress
+from logpipeline_cli.receiving import otlp, otlp_protobuf
+from logpipeline_cli.receiving.spool import SpoolBroken
 from logpipeline_collector.files.naming import component, folders
 from logpipeline_collector.files.state import FileRow, Stage
 from logpipeline_collector.sink import LocalCommit
@@ -277,7 +280,6 @@ LOGIN = {
 }  # fmt: skip
 REFUSED = Refusals("callout-0")
 REFUSED.note(Cause.NO_TOKEN, "10.0.0.1")
-
 WIRE = (
     Parser(
         name="headers", parse=_headers, errors=(wire.BadMessage,), encode=_encoded_headers,
@@ -478,4 +480,27 @@ TEXTS = (
         examples=(b"eyJhbGciOiJSUzI1NiIsImtpZCI6ImsifQ.e30.AA",),
     ),
 )  # fmt: skip
-PARSERS = {parser.name: parser for parser in (*WIRE, *RECORDS, *FILES, *TEXTS)}
+RECEIVERS = (
+    Parser(
+        name="otlp-json", parse=receiving.otlp(otlp.parse), errors=(otlp.BadRequest,),
+        examples=(receiving.OTLP_JSON,), is_json=True,
+    ),
+    Parser(
+        name="otlp-protobuf", parse=receiving.otlp(otlp_protobuf.parse),
+        errors=(otlp.BadRequest,), examples=(receiving.OTLP_PROTOBUF,),
+    ),
+    Parser(
+        name="otlp-gzip", parse=lambda raw: otlp.unpack(raw, "gzip"), errors=(otlp.BadRequest,),
+        examples=(receiving.OTLP_GZIP,),
+    ),
+    Parser(name="syslog", parse=receiving.message, examples=receiving.MESSAGES),
+    Parser(name="syslog-frames", parse=receiving.frames, examples=(receiving.FRAMES,)),
+    Parser(
+        name="journal", parse=receiving.entries, examples=(receiving.ENTRY,), is_json=True,
+    ),
+    Parser(
+        name="redo-logs", parse=receiving.redo_log, errors=(SpoolBroken,),
+        examples=(b'{"writes":[["a.log",0,2]],"state":{"cursor":"c"}}\na\n',),
+    ),
+)  # fmt: skip
+PARSERS = {parser.name: parser for parser in (*WIRE, *RECORDS, *FILES, *TEXTS, *RECEIVERS)}
