@@ -1,5 +1,5 @@
-"""What upkeep wrote and did not commit for so long that a clean-up may have removed it is not
-committed any more: the lines stay in the files that had them.
+"""What was written and not committed for so long that a clean-up may have removed it is not
+committed any more: the lines stay in the files, or in the stream, that had them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline_spark.formats.log import Late
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.log import Change, Late, Overtaken
 from logpipeline_spark.table import erasure as erasure_module
 from logpipeline_spark.table import upkeep as upkeep_module
+from logpipeline_spark.table.files import Range
 from tables.erased import FORMATS, SLEPT_HOURS, Evening, Lake, in_order
-from tables.made import BEGIN, upkeep
+from tables.made import BEGIN, LIFE, STREAM, kept, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 
@@ -67,3 +69,38 @@ def test_an_erasure_that_slept_changes_nothing(lake: Lake, monkeypatch: pytest.M
     lake.erasure(host="web1").erase(OVER)
     assert len(lake.read()) < len(before)
     assert lake.problems == ()
+
+
+def test_a_writer_that_slept_in_its_commit_was_overtaken(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its look and its commit another writer came, and a clean-up took its files: it says
+    that there are two writers, and blames no catalogue.
+    """
+    sleeper = lake.open()
+    left = lake.write(sleeper, 41, 60)
+    refuse_late = Change.refuse_late
+
+    def sleep(change: Change) -> None:
+        monkeypatch.setattr(Change, "refuse_late", refuse_late)
+        refuse_late(change)
+        lake.batch(lake.open(), 41, 50)
+        lake.age(hours=SLEPT_HOURS)
+        upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+    monkeypatch.setattr(Change, "refuse_late", sleep)
+    with pytest.raises(Overtaken):
+        sleeper.commit_batch("41", {STREAM: Range(LIFE, 41, 60)}, left, kept(sleeper))
+
+    assert lake.problems == ()
+
+
+def test_a_file_that_went_before_its_commit_is_named(tmp_path: Path) -> None:
+    """Iceberg's own library reads each file that it adds, and says that the catalogue failed."""
+    lake = FORMATS["iceberg"](tmp_path)
+    writer = lake.filled()
+    left = lake.write(writer, 41, 60)
+    (Path(lake.storage.url) / left[0].path).unlink()
+
+    with pytest.raises(Refused, match=r"is gone .*let no other program remove files"):
+        writer.commit_batch("41", {STREAM: Range(LIFE, 41, 60)}, left, kept(writer))

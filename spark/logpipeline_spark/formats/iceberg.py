@@ -153,6 +153,7 @@ class IcebergLog:
 
     def commit(self, change: Change) -> None:
         """Commit *change*; see `Log`."""
+        was_gone = False
         for _ in range(ATTEMPTS_MAX):
             with self._reporting():
                 looked = datetime.now(UTC)
@@ -175,6 +176,13 @@ class IcebergLog:
                             raise CommitFailedException("the process was suspended")
                 except CommitFailedException:
                     # Another change came first: read it and try again.
+                    continue
+                except FileNotFoundError as error:
+                    if was_gone:
+                        raise self._gone(error) from error
+                    # While this process was suspended a clean-up took its files. The next look
+                    # finds the writer that came first.
+                    was_gone = True
                     continue
             self._seen = change.transaction or self._seen
             self._version = _version_of(table)
@@ -380,6 +388,12 @@ class IcebergLog:
                 overwrite.append_data_file(file)
             for path in removed:
                 overwrite.delete_data_file(there[path])
+
+    def _gone(self, error: FileNotFoundError) -> Refused:
+        return Refused(
+            f"A file of {self._identifier} is gone before it was committed: let no other program "
+            f"remove files ({error!s:.{SAID_CHARS_MAX}})."
+        )
 
     def _planned(self, table: Table) -> Iterator[FileScanTask]:
         """Give the files of the current snapshot; all of their rows count."""
