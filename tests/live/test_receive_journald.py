@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from components.journal import JOURNAL_REMOTE, Journal
 from components.pipeline_up import PipelineUp
 from components.receiving import Receiver
 from waiting import eventually
 
-JOURNAL_REMOTE = "/lib/systemd/systemd-journal-remote"
-BEGIN_US = 1_790_000_000_000_000
 # Where the process dies: between any two steps of a commit, and at no named place.
 PLACES = ("receive.written", "receive.logged", "receive.applied", "receive.synced", "")
 KILLS = 25
@@ -24,47 +22,6 @@ pytestmark = pytest.mark.skipif(
     not (shutil.which("journalctl") and Path(JOURNAL_REMOTE).exists()),
     reason="journalctl or systemd-journal-remote is missing (tests/faults/packages.txt)",
 )
-
-
-class Journal:
-    """A journal file that a process writes what it is given."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self.written: list[str] = []
-        self.begin()
-
-    def begin(self, name: str = "a") -> None:
-        """Write to the journal file *name* from now on."""
-        self._process = subprocess.Popen(
-            [JOURNAL_REMOTE, "-o", str(self.folder / f"{name}.journal"), "-"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def write(self, count: int, boot: int = 1) -> None:
-        """Write so many entries more."""
-        assert self._process.stdin is not None
-        for _ in range(count):
-            number = len(self.written)
-            self.written.append(f"entry {number}")
-            fields = {
-                "__REALTIME_TIMESTAMP": BEGIN_US + number * 1000,
-                "__MONOTONIC_TIMESTAMP": 1000 + number * 1000,
-                "_BOOT_ID": f"{boot:032x}",
-                "SYSLOG_IDENTIFIER": "app",
-                "MESSAGE": self.written[-1],
-            }
-            text = "".join(f"{name}={value}\n" for name, value in fields.items())
-            self._process.stdin.write(f"{text}\n".encode())
-        self._process.stdin.flush()
-
-    def end(self) -> None:
-        """Return once all is in the file."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
 
 
 @pytest.fixture
@@ -173,3 +130,26 @@ async def test_entries_that_the_journal_no_longer_has_are_told(
     assert messages(receiver.lines()) == journal.written
     assert (await receiver.metrics())["journal_gaps_total"] == 1
     assert "no longer holds" in receiver.log_tail()
+
+
+async def test_the_journalctl_of_another_system_reads_its_journal(
+    tmp_path: Path, journal: Journal
+) -> None:
+    """As that of a node in a pod; a folder without one is refused."""
+    for name in ("right", "wrong"):
+        (tmp_path / name).mkdir()
+    wrong = Receiver(tmp_path / "wrong", "journald", "--chroot", str(tmp_path))
+    receiver = Receiver(
+        tmp_path / "right", "journald", "--chroot", "/", "--directory", str(journal.folder)
+    )
+    journal.write(10)
+    try:
+        wrong.start()
+        receiver.start()
+        await eventually(lambda: len(receiver.lines()) == 10, what="all entries")
+        await eventually(lambda: not wrong.is_running, what="a wrong one ends")
+    finally:
+        wrong.kill()
+        receiver.kill()
+    assert messages(receiver.lines()) == journal.written
+    assert f"not installed in {tmp_path}/usr/bin" in wrong.log_tail()

@@ -99,6 +99,12 @@ def _journald(parser: argparse.ArgumentParser) -> None:
         metavar="UNIT",
         help="only entries of this systemd unit (may be repeated; default: all)",
     )
+    parser.add_argument(
+        "--chroot",
+        metavar="FOLDER",
+        help="run the journalctl of the system below this folder, such as that of a node in a "
+        "pod; --directory is then a folder of that system",
+    )
 
 
 def _otlp(parser: argparse.ArgumentParser) -> None:

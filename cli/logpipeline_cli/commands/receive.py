@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -53,11 +54,15 @@ def _syslog(args: argparse.Namespace) -> int:
 
 
 def _journald(args: argparse.Namespace) -> int:
-    if shutil.which(PROGRAM) is None:
-        raise CliError(f"{PROGRAM} is not installed: it comes with systemd")
+    folder = f"{args.chroot}/usr/bin" if args.chroot else None
+    if shutil.which(PROGRAM, path=folder) is None:
+        where = f"in {folder}" if folder else "here"
+        raise CliError(f"{PROGRAM} is not installed {where}: it comes with systemd")
+    if args.chroot and os.geteuid():
+        raise CliError("--chroot needs root, with the capability SYS_CHROOT in a container")
     words = [f"--directory={args.directory}"] if args.directory else []
     words += [f"--unit={unit}" for unit in args.unit]
-    config = JournalConfig(options=tuple(words), output=args.output)
+    config = JournalConfig(options=tuple(words), output=args.output, root=args.chroot)
     return _receive(args, lambda metrics: Journal(config, metrics))
 
 

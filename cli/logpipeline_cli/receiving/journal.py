@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -28,9 +29,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalConfig:
-    """Which journal: *options* are further words of journalctl, as `-D FOLDER` or `-u UNIT`."""
+    """Which journal: *options* are further words of journalctl, as `-D FOLDER` or `-u UNIT`. *root*
+    is the folder of the system whose journalctl it is; None: of this one.
+    """
 
     options: tuple[str, ...] = ()
+    root: str | None = None
     output: Literal["raw", "json"] = "json"
 
 
@@ -122,13 +126,19 @@ class Journal:
         committer.give({FILE: b"".join(lines)}, len(lines), {"cursor": self._cursor})
         await committer.room()
 
+    def _enter(self) -> None:
+        end_with_parent()
+        if self.config.root is not None:
+            os.chroot(self.config.root)
+            os.chdir("/")
+
     @asynccontextmanager
     async def _journalctl(self, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
         process = await asyncio.create_subprocess_exec(
             PROGRAM, "--output=json", "--all", "--quiet", "--no-pager",
             *self.config.options, *words,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            preexec_fn=end_with_parent,
+            preexec_fn=self._enter,
         )  # fmt: skip
         try:
             yield process
