@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
+from logpipeline.descriptors import files_at_once
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
@@ -18,6 +19,7 @@ from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.context import Context
 from logpipeline_collector.dead_letters import DeadLetters, GivenUp, LetterRoom
 from logpipeline_collector.epochs import EpochRecords
+from logpipeline_collector.files.output import Descriptors
 from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.folder import Folder, FolderBusy
 from logpipeline_collector.intake import Intake
@@ -32,6 +34,9 @@ log = logging.getLogger(__name__)
 
 # Commits wait for disks, not for processors.
 THREADS = 4
+# Descriptors beside those of collected files: connections, who asks for metrics, the own folder;
+# and for each partition its database, with two files beside it, and a folder.
+OTHERS_OPEN, OPEN_PER_PARTITION = 64, 4
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -106,7 +111,9 @@ class Service:
         bucket = Bucket(js, config.state_bucket)
         metrics = CollectorMetrics()
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
-        storage = FileStorage(config.files)
+        others = OTHERS_OPEN + OPEN_PER_PARTITION * config.partitions
+        most = files_at_once(config.files.open_files_max, besides=others)
+        storage = FileStorage(config.files, Descriptors(most))
         metrics.metrics.watch("open_files", "Files kept open", lambda: storage.open_files)
         room = LetterRoom(
             js,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from logpipeline.backlog import asked, backlog_of
+from logpipeline.descriptors import files_at_once
 from logpipeline.nats.connection import Connection, NotSent
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
@@ -51,6 +52,9 @@ EXIT_BROKEN = 3
 # Reading and compressing release the interpreter lock while they work.
 THREADS_MAX = 2
 SKIPPED_LOGGED_MAX = 1000
+# Descriptors beside those of log files: connections, who asks for metrics, the own state, and what
+# is looked into for a moment.
+OTHERS_OPEN = 64
 # Reasons that a person can remove: the user of this process lacks the permission.
 DENIED = ("EACCES", "EPERM")
 READ_OUT_LOOK_S = 0.05
@@ -404,5 +408,5 @@ def _limits(config: ShipperConfig) -> ReadLimits:
         deleted_bytes=config.deleted_bytes_max,
         deleted_age_s=config.deleted_age_s,
         grace_s=config.rescan_s,
-        descriptors=DescriptorBudget(config.open_files_max),
+        descriptors=DescriptorBudget(files_at_once(config.open_files_max, besides=OTHERS_OPEN)),
     )
