@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -265,3 +266,37 @@ def test_any_line_has_the_event_time_that_a_table_has(
     given_line = foreign(line)._replace(time_ns=seconds * 10**9)
 
     same([given_line], Columns(times=(TimeRule(format=format),)))
+
+
+VALUE = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=20),
+        st.integers(10**8, 2 * 10**18), st.sampled_from(TIMES),
+    ),
+    lambda inner: st.dictionaries(st.sampled_from(["a", "t", "a.t", "é"]), inner, max_size=3),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@given(
+    said=st.dictionaries(st.sampled_from(["a", "t", "a.t", "x"]), VALUE, max_size=4),
+    form=st.sampled_from(["json", "logfmt"]),
+    kinds=st.tuples(*[st.sampled_from(FIELDS)] * 3),
+    cut=st.integers(-3, 0),
+)
+def test_any_field_has_the_time_that_a_table_finds_in_it(
+    said: dict[str, Any], form: Any, kinds: tuple[FieldType, ...], cut: int
+) -> None:
+    """Of any JSON and logfmt, also where a few bytes of it are missing."""
+    names = ("a", "a.t", "t")
+    fields = tuple(
+        LineField(name=f"f{number}", from_=name, type=kind)
+        for number, (name, kind) in enumerate(zip(names, kinds, strict=True))
+    )
+    pairs = (f"{name}={json.dumps(value)}" for name, value in said.items())
+    text = json.dumps(said, ensure_ascii=False) if form == "json" else " ".join(pairs)
+    lines = text.encode("utf-8", "replace")[: cut or None].replace(b"\n", b" ") + b"\n" + b"a=1\n"
+    rule = ParseRule(format=form, fields=fields)
+    times = tuple(TimeRule(field=f"f{number}") for number in (1, 2, 0))
+
+    same([message(lines, format="plain")], Columns(rules=(rule,), times=times))
