@@ -15,6 +15,9 @@ from typing import NamedTuple
 # One search instead of two takes a third of the time; a match may be text, so it is looked at.
 _FRAGMENT = re.compile(rb"d(?:out|err) P ")
 
+# From the year 1 to 9999.
+_SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
+
 
 class CriLine(NamedTuple):
     """One line of a program, or what is known of it: *whole* is False where its end lies
@@ -103,6 +106,10 @@ def time_ns(line: bytes) -> int:
             base = datetime.fromisoformat(whole + ("+00:00" if zone in ("Z", "") else zone))
         if base.tzinfo is None:
             base = base.replace(tzinfo=UTC)
-        return int(base.timestamp()) * 1_000_000_000 + int((digits + "000000000")[:9] or "0")
+        seconds = int(base.timestamp())
+        # In UTC a time may lie before the first year, or behind the last, that a time can have.
+        if not _SECONDS_MIN <= seconds <= _SECONDS_MAX:
+            return 0
+        return seconds * 1_000_000_000 + int((digits + "000000000")[:9] or "0")
     except (ValueError, UnicodeDecodeError, OverflowError):
         return 0

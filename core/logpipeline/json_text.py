@@ -40,11 +40,21 @@ def parse(text: str | bytes | bytearray) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _constant(word: str) -> float:
+def no_constant(word: str) -> float:
+    """Refuse NaN and its like.
+
+    Raises:
+        ValueError: always.
+    """
     raise ValueError(f"{word} is not JSON")
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """Return the number in *text*.
+
+    Raises:
+        ValueError: it is too large for a double.
+    """
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"a number is too large: {text[:40]}")
@@ -58,5 +68,5 @@ def _integer(text: str) -> int:
     raise ValueError(f"an integer has more than 64 bits: {text[:40]}")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
-_CHECKING = json.JSONDecoder(parse_constant=_constant, parse_float=_finite, parse_int=_integer)
+_DECODER = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
+_CHECKING = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, parse_int=_integer)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logpipeline
-from components.consuming import PARTITIONS, Streams, in_order, streams_on
+from components.consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.spec import load
+from logpipeline.spec.table import TimeRule
 from waiting import eventually
 
 MESSAGES = 6
@@ -54,6 +58,24 @@ async def test_a_closed_reader_holds_nothing_though_its_iterator_is_kept(
                 await anext(batches)
 
     assert sorted(texts([first, *rest])) == sorted(streams.written)
+
+
+async def test_a_line_has_the_event_time_that_the_resources_table_has(streams: Streams) -> None:
+    """By its rules and in its zone, unless the program gives others."""
+    made, nats = load(streams.file), streams.server.url
+    rules = replace(made.spec.table, time=(TimeRule(format="iso8601"),), zone="+01:00")
+    made = replace(made, spec=replace(made.spec, table=rules))
+    await streams.store(HOSTS[0], 10_000, b"2020-11-20 09:00:00 hot\n")
+    found = []
+    async with asyncio.timeout(READ_S):
+        for name, options in enumerate(({}, {"zone": "UTC"}, {"event_time": "klog"})):
+            given: Any = {"pipeline": made, "nats": nats, "until_caught_up": True, **options}
+            async for batch in logpipeline.consume(f"reader-{name}", **given):
+                found += [line.event_time for line in batch.lines if b"hot" in line.text]
+
+    assert found == [
+        datetime(2020, 11, 20, 8, tzinfo=UTC), datetime(2020, 11, 20, 9, tzinfo=UTC), None,
+    ]  # fmt: skip
 
 
 async def test_a_kept_generator_keeps_the_partitions(where: dict[str, Any]) -> None:

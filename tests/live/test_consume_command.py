@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,6 +26,17 @@ async def test_lines_are_printed_as_they_were_written(streams: Streams) -> None:
     await reading.ends(0)
     assert sorted(reading.lines) == sorted(streams.written)
     assert in_order(reading.lines)
+
+
+async def test_lines_are_printed_with_the_time_that_they_name(streams: Streams) -> None:
+    """As JSON; by the first rule that finds one, and null where none does."""
+    data = b"2020-11-20 09:00:00.25 hot\nI1120 09:00:00 1 x\nnone\n"
+    await streams.store(HOSTS[0], 0, data)
+    rules = ("--event-time", "iso8601", "--event-time", "%Y-%m-%d %H", "--zone", "+01:00")
+    reading = streams.read("reader", "-o", "json", *rules, "--until-caught-up")
+    await reading.ends(0)
+    found = [json.loads(each)["event_time"] for each in reading.lines]
+    assert found == ["2020-11-20T08:00:00.250000Z", None, None]
 
 
 async def test_a_durable_consumer_goes_on_where_it_was(streams: Streams) -> None:

@@ -120,7 +120,7 @@ async def test_results_and_position_of_a_database_are_one(streams: Streams, is_w
 
 async def test_programs_beside_the_use_cases_read_what_is_there(streams: Streams) -> None:
     """With asyncio, where each line is printed, and without it; and they end by themselves."""
-    with_asyncio, without, traces = other_programs(PAGE)
+    with_asyncio, without, traces, times = other_programs(PAGE)
     reading = play(streams, with_asyncio)
     await reading.ends(0)
     *lines, read, left = reading.lines
@@ -136,6 +136,10 @@ async def test_programs_beside_the_use_cases_read_what_is_there(streams: Streams
     reading = play(streams, traces)
     await reading.ends(0)
     assert "\n".join(reading.lines) == f"{HOSTS[0]} {trace}"
+    await streams.store(HOSTS[0], 20_000, b"2020-11-20 09:00:00 hot\n")
+    reading = play(streams, times)
+    await reading.ends(0)
+    assert "2020-11-20 09:00:00+00:00 b'2020-11-20 09:00:00 hot'" in reading.lines
 
 
 async def test_the_program_of_the_readme_finds_the_running_pipeline(

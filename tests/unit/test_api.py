@@ -132,6 +132,9 @@ def test_a_misspelt_argument_is_refused_at_the_call(opener: Any) -> None:
         ({"count": -1}, "count: give a number from 1 on"),
         ({"max_age": "soon"}, "max_age: expected a time span"),
         ({"max_age": timedelta(seconds=-1)}, "max_age: expected a span of time"),
+        ({"event_time": "iso"}, "event_time 'iso': choose from auto, iso8601"),
+        ({"event_time": ["auto", "%q"]}, "%q is not known; known are %Y"),
+        ({"zone": "Mars/Base"}, "zone 'Mars/Base': give a time zone"),
         ({"ack": "often"}, "is not an acknowledgement mode"),
     ],
 )

@@ -49,6 +49,9 @@ async def arguments(options: logpipeline.NatsOptions, resource: logpipeline.LogP
     logpipeline.open_reader("billing", stream="LOGS", nats=options)
     logpipeline.open_reader("billing", since=timedelta(hours=2), max_age="10m", tries=3)
     logpipeline.open_reader("billing", since=datetime.now(), on_error="dead-letter")
+    logpipeline.open_reader("billing", event_time="auto", zone="Europe/Berlin")
+    logpipeline.open_reader("billing", event_time=["klog", "%d.%m.%Y %H:%M:%S"])
+    logpipeline.open_reader("billing", event_time=2)  # error: arg-type
     logpipeline.open_reader("billing", since=2.5)  # error: arg-type
     logpipeline.open_reader("billing", on_error="skip")  # error: arg-type
     logpipeline.open_reader("billing", deliver="nwe")  # error: arg-type
@@ -89,9 +92,11 @@ def blocking() -> None:
 def line(line: Line) -> None:
     program: datetime | None = line.time
     server: datetime = line.time_stored
+    event: datetime | None = line.event_time
     where: str = line.host + line.namespace + line.pod + line.container + line.source
     message: Message = line.message
     line.time.year  # error: union-attr
+    line.event_time.year  # error: union-attr
     line.text.encode()  # error: attr-defined
     line.text = b""  # error: misc
 

@@ -52,6 +52,21 @@ def _consume_output(parser: argparse.ArgumentParser) -> None:
         help="lines as programs wrote them (raw), as the container runtime did (cri), or as JSON",
     )
     add_multiline(parser, default="each line is one; JSON only")
+    parser.add_argument(
+        "--event-time",
+        action="append",
+        metavar="FORMAT",
+        help="where event_time comes from: a format of spec.table.time (auto, iso8601, rfc3164, "
+        "rfc5424, klog, common, epochS, epochMs, epochUs, epochNs) or a pattern of strptime; may "
+        "be repeated: the first that finds a plausible time (default: the resource's "
+        "spec.table.time; else, and where none is found, the container runtime's time; JSON only)",
+    )
+    parser.add_argument(
+        "--zone",
+        metavar="ZONE",
+        help="the zone of such times that name none, such as Europe/Berlin or +01:00 (default: the "
+        "resource's spec.table.zone)",
+    )
 
 
 def _consume_acks(parser: argparse.ArgumentParser) -> None:

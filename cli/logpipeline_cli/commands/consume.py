@@ -12,12 +12,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import BinaryIO, Literal
 
 from logpipeline.consuming.events import Event, EventJoiner
 from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
-from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks, start_of
+from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks, start_of, time_rules
 from logpipeline.consuming.reader import Reader
 from logpipeline.origin import origin_of
 from logpipeline.process import end_with_parent
@@ -57,7 +58,16 @@ def _render_event(event: Event) -> bytes:
     first = event.first
     texts = [line.text for line in event.lines]
     origin = first.message.origin
-    return render_event(origin, first.stream, texts, first.time_ns, continues=event.continues)
+    found = render_event(origin, first.stream, texts, first.time_ns, continues=event.continues)
+    return _with_event_time(found[:-1], event.event_time)
+
+
+def _with_event_time(rendered: bytes, time: datetime | None) -> bytes:
+    """Return an object, which is the line *rendered*, with an event time, null if there is none."""
+    text = "null"
+    if time is not None:
+        text = f'"{time.replace(tzinfo=None).isoformat(timespec="microseconds")}Z"'
+    return b'%b,"event_time":%b}\n' % (rendered[:-1], text.encode())
 
 
 def _render(message: Message, output: Output) -> bytes:
@@ -65,7 +75,9 @@ def _render(message: Message, output: Output) -> bytes:
         batch = message.read.batch
         is_cri = batch is not None and batch.format == "cri"
         origin = origin_of(message.host, batch)
-        return render_json(origin, is_cri, message.data, message.time_ns)
+        *objects, _ = render_json(origin, is_cri, message.data, message.time_ns).split(b"\n")
+        lines = zip(objects, message.lines, strict=True)
+        return b"".join(_with_event_time(each, line.event_time) for each, line in lines)
     if output == "cri":
         data = message.data
         return data if not data or data.endswith(b"\n") else data + b"\n"
@@ -240,6 +252,8 @@ def _options(args: argparse.Namespace) -> ConsumeOptions:
             **start_of(args.deliver, args.since, args.from_seq),
             ephemeral=args.ephemeral,
             partitions=args.partitions,
+            event_time=None if args.event_time is None else time_rules(args.event_time),
+            zone=args.zone,
             count=args.count or 0,
             until_caught_up=args.until_caught_up,
         )
@@ -262,6 +276,9 @@ def _command(args: argparse.Namespace) -> Command | None:
 
 
 def _rendering(args: argparse.Namespace) -> Callable[[Batch], bytes]:
+    for option, given in (("--event-time", args.event_time), ("--zone", args.zone)):
+        if given is not None and args.output != "json":
+            raise UsageError(f"{option}: only JSON has the event time; give -o json as well")
     if not event_rules(args):
         return partial(render, output=args.output)
     if args.output != "json":

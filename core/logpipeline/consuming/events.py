@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from logpipeline.consuming.message import Batch, Line, Message
 from logpipeline.multiline import LIMITS, Joiner, Limits, chosen
@@ -28,6 +29,11 @@ class Event:
     def first(self) -> Line:
         """The first of its lines, which says where and when it was written."""
         return self.lines[0]
+
+    @property
+    def event_time(self) -> datetime | None:
+        """When it happened: the event time of its first line."""
+        return self.first.event_time
 
     @property
     def text(self) -> bytes:

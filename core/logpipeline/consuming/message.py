@@ -14,6 +14,8 @@ from logpipeline import cri, json_text
 from logpipeline.consuming.records import position_text
 from logpipeline.dead_letters import RETRY_FOR
 from logpipeline.deduplication import NOTHING, SourceState, decide
+from logpipeline.event_times import NONE, EventTimes
+from logpipeline.line_fields import names_of
 from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats import scan
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -28,6 +30,7 @@ UNREADABLE = "unreadable"
 
 log = logging.getLogger(__name__)
 
+US_NS = 1000
 # Sources that are known; the one that wrote longest ago is forgotten first, and what it sends again
 # is handed out again.
 SOURCES_MAX = 100_000
@@ -53,6 +56,16 @@ class Line:
     def time(self) -> datetime | None:
         """When the program wrote it, as the container runtime noted it; None in a plain file."""
         return moment_of(self.time_ns) if self.has_time else None
+
+    @property
+    def event_time(self) -> datetime | None:
+        """When what it says happened: the time that it names, if the rules of the option event_time
+        find one that is plausible; else `time`. A table has the same in its column `event_ts`.
+        """
+        message = self.message
+        names = names_of(self.host, message.read.batch) if self.is_whole else None
+        found_us = message.event_times.find_us(self.text, message.time_ns // US_NS, names)
+        return self.time if found_us is None else moment_of(found_us * US_NS)
 
     @property
     def time_stored(self) -> datetime:
@@ -99,7 +112,7 @@ class Line:
 def moment_of(time_ns: int) -> datetime:
     """Return nanoseconds since 1970 as a time in UTC, to the microsecond."""
     seconds, rest_ns = divmod(time_ns, 10**9)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ns // 1000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ns // US_NS)
 
 
 class Message:
@@ -117,7 +130,12 @@ class Message:
     payload: bytes
 
     def __init__(
-        self, subjects: Subjects, stream: str, partition: int, delivered: Delivered
+        self,
+        subjects: Subjects,
+        stream: str,
+        partition: int,
+        delivered: Delivered,
+        event_times: EventTimes = NONE,
     ) -> None:
         self.stream = stream
         self.partition = partition
@@ -130,6 +148,7 @@ class Message:
         self.delivered = delivered
         # The offsets in the source that are new; None: all.
         self.parts: list[tuple[int, int]] | None = None
+        self.event_times = event_times
         self._subjects = subjects
 
     @cached_property
@@ -206,7 +225,7 @@ class Message:
         for line in cri.join(self.data):
             own_ns = cri.time_ns(line.time)
             time_ns, stream = own_ns or self.time_ns, line.stream.decode()
-            yield Line(line.text, time_ns, stream, line.whole, self, has_time=own_ns > 0)
+            yield Line(line.text, time_ns, stream, line.whole, self, has_time=own_ns // US_NS != 0)
 
     def _plain(self) -> Iterator[Line]:
         # The last line of a file may lack its newline.

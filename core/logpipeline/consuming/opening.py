@@ -6,7 +6,7 @@ The arguments are those of ``logpipeline consume``, under the same names.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
@@ -25,6 +25,7 @@ from logpipeline.consuming.options import (
     parse_acks,
     span_s,
     start_of,
+    time_rules,
 )
 from logpipeline.consuming.reader import Reader
 from logpipeline.layout import PYTHON
@@ -77,6 +78,10 @@ class ReaderArguments:
     - *from_seq*: at a sequence.
     - *ephemeral*: the consumer is deleted with its reader.
     - *partitions*: read only these: ``0-3,7``.
+    - *event_time*: where `Line.event_time` comes from: a format of `spec.table.time` (``auto``,
+      ``iso8601``, ``epochMs`` and so on) or a pattern of strptime; of several the first that finds
+      a plausible time. By default what the resource's ``spec.table.time`` says.
+    - *zone*: the zone of times that name none. By default the resource's ``spec.table.zone``.
     - *count*: end after so many messages.
     - *until_caught_up*: end when no message is left to process.
     """
@@ -102,6 +107,8 @@ class ReaderArguments:
     from_seq: int | None = None
     ephemeral: bool = False
     partitions: str | None = None
+    event_time: Sequence[str] | str | None = None
+    zone: str | None = None
     count: int = 0
     until_caught_up: bool = False
 
@@ -126,6 +133,8 @@ class ReaderArguments:
             **start_of(self.deliver, self.since, self.from_seq),
             ephemeral=self.ephemeral,
             partitions=self.partitions,
+            event_time=None if self.event_time is None else time_rules(self.event_time),
+            zone=self.zone,
             count=self.count,
             until_caught_up=self.until_caught_up,
         )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
 from logpipeline.consuming.records import position_of
+from logpipeline.event_times import EventTimes
+from logpipeline.line_fields import why_not_readable
 from logpipeline.moments import moment_ns, span_ns
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.records import BadRecord
+from logpipeline.spec import LogPipeline
 from logpipeline.spec.partition_list import PARTITIONS, is_rising, is_within, ranges, selects
+from logpipeline.spec.table import ZONE, TimeFormat, TimeRule
+from logpipeline.spec.table_rules import is_zone, why_no_pattern
 
 Mode = Literal["each", "spaced", "all", "none"]
 OnError = Literal["stop", "retry", "dead-letter"]
@@ -77,6 +82,7 @@ class ConsumeOptions:
     names this one. *tries_max* ends retries, 0: never. *max_age_s* is the age of the oldest
     message that is not skipped, 0: any. *positions* are for users that keep them with their
     results: the last `Batch.position` of each stream; other streams begin as without positions.
+    *event_time* and *zone* are the rules of `event_times_of`; None: those of the resource's table.
     Reading ends after *count* messages (0: never), and with *until_caught_up* when none is left.
     """
 
@@ -96,6 +102,8 @@ class ConsumeOptions:
     ephemeral: bool = False
     partitions: str | None = None
     positions: Mapping[str, str] | None = None
+    event_time: tuple[TimeRule, ...] | None = None
+    zone: str | None = None
     count: int = 0
     until_caught_up: bool = False
 
@@ -146,6 +154,9 @@ def checked(options: ConsumeOptions) -> ConsumeOptions:
     ):
         raise BadOption(f"{options.partitions!r} is not a list of partitions, such as 0-3,7")
     _check_positions(options)
+    zone = options.zone
+    if zone is not None and not (re.fullmatch(ZONE, zone) and is_zone(zone)):
+        raise BadOption(f"zone {zone!r}: give a time zone such as Europe/Berlin or +01:00")
     return options
 
 
@@ -189,6 +200,51 @@ def start_of(
             raise BadOption(f"from_seq: sequences begin with 1, not {from_seq}")
         return {"deliver_policy": "byStartSequence", "opt_start_seq": from_seq}
     return {"deliver_policy": deliver}
+
+
+def time_rules(given: str | Sequence[str]) -> tuple[TimeRule, ...]:
+    """Return the rules that option event_time is *given*: each a format of `spec.table.time`, or a
+    pattern of strptime.
+
+    Raises:
+        BadOption: one is neither.
+    """
+    return tuple(map(_time_rule, [given] if isinstance(given, str) else given))
+
+
+def _time_rule(word: str) -> TimeRule:
+    if "%" not in word:
+        formats: tuple[TimeFormat, ...] = get_args(TimeFormat)
+        for format in formats:
+            if word == format:
+                return TimeRule(format=format)
+        raise BadOption(
+            f"event_time {word!r}: choose from {', '.join(formats)}, or give a pattern of strptime "
+            "such as '%d.%m.%Y %H:%M:%S'"
+        )
+    if reason := why_no_pattern(word):
+        raise BadOption(f"event_time {word!r} {reason}")
+    return TimeRule(pattern=word)
+
+
+def event_times_of(pipeline: LogPipeline, options: ConsumeOptions) -> EventTimes:
+    """Return how a reader finds the event times of lines: as *options* say, else as the table of
+    *pipeline* does.
+
+    Raises:
+        BadOption: the table has an expression that cannot be used.
+    """
+    table = EventTimes.of(pipeline.spec.table)
+    rules = table.rules if options.event_time is None else options.event_time
+    if any(rule.field is not None for rule in rules):
+        for number, rule in enumerate(table.parse):
+            if reason := why_not_readable(rule):
+                where = f"spec.table.parse[{number}].pattern of {pipeline.name}"
+                raise BadOption(
+                    f"{where} is not accepted by RE2: {reason}; correct it, or give event_time, "
+                    "which then takes the place of spec.table.time"
+                )
+    return replace(table, rules=rules, zone=options.zone or table.zone)
 
 
 def span_s(name: str, given: str | timedelta) -> float:

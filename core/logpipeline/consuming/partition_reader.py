@@ -27,6 +27,7 @@ from logpipeline.consuming.message import (
 )
 from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeError, ConsumeOptions, Stopped
 from logpipeline.dead_letters import Letter, keep
+from logpipeline.event_times import NONE, EventTimes
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -135,6 +136,7 @@ class Reading:
     pipeline: LogPipeline
     options: ConsumeOptions
     partitions: int
+    event_times: EventTimes = NONE
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -293,7 +295,10 @@ class PartitionReader(ABC):
         if is_for_another(delivered, self.options.name):
             counts.for_others += 1
             return None
-        message = Message(self.reading.subjects, self.stream, self.partition, delivered)
+        reading = self.reading
+        message = Message(
+            reading.subjects, self.stream, self.partition, delivered, reading.event_times
+        )
         is_again = b"Log-Resend:" in delivered.message.headers
         if is_again and not await self._resends.cut(message, created):
             counts.sent_again += 1

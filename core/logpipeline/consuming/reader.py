@@ -27,6 +27,7 @@ from logpipeline.consuming.options import (
     ConsumeOptions,
     StateForeign,
     checked,
+    event_times_of,
     partitions_of,
 )
 from logpipeline.consuming.ordered import OrderedReader, StateFile
@@ -113,7 +114,8 @@ class Reader:
             options = replace(options, name=f"{options.name[:NAME_CHARS]}-{self._incarnation[:8]}")
         self.options = replace(options, member=options.member or default_member())
         self._partitions = partitions_of(options, pipeline.spec.partitions)
-        self._reading = Reading(js, pipeline, self.options, len(self._partitions))
+        event_times = event_times_of(pipeline, options)
+        self._reading = Reading(js, pipeline, self.options, len(self._partitions), event_times)
         self._bucket = Bucket(js, pipeline.names.state_bucket)
         self._claims = Claims(
             self._bucket,

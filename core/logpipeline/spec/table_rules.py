@@ -95,9 +95,9 @@ def untried(spec: LogPipelineSpec) -> Iterator[Mistake]:
     for number, rule in enumerate(table.parse):
         yield from _of_rule(rule, f"spec.table.parse[{number}]")
     for number, time in enumerate(table.time):
-        if time.pattern is not None and (reason := _bad_time(time.pattern)):
+        if time.pattern is not None and (reason := why_no_pattern(time.pattern)):
             yield Mistake(f"spec.table.time[{number}].pattern", reason)
-    if not _is_zone(table.zone):
+    if not is_zone(table.zone):
         yield Mistake("spec.table.zone", f"no such time zone: {shown(table.zone)}")
 
 
@@ -125,7 +125,8 @@ def _of_rule(rule: ParseRule, path: str) -> Iterator[Mistake]:
             yield Mistake(f"{path}.fields[{number}]", found)
 
 
-def _bad_time(pattern: str) -> str:
+def why_no_pattern(pattern: str) -> str:
+    """Return why no time can be read by a *pattern* of strptime; empty if one can."""
     used = re.findall(r"%(.?)", pattern, re.DOTALL)
     for name in used:
         if name not in DIRECTIVES or not name:
@@ -139,7 +140,8 @@ def _bad_time(pattern: str) -> str:
     return "" if has_day and has_time else "needs a day, a month and an hour at least"
 
 
-def _is_zone(name: str) -> bool:
+def is_zone(name: str) -> bool:
+    """Return whether *name*, which fits ZONE, is a time zone that is known here."""
     if name[:1] in "+-":
         return int(name[1:3]) < 24 and int(name[4:]) < 60
     if name == "UTC":

@@ -4,10 +4,7 @@ them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from fnmatch import translate
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline.spec.table import LineSelector, ParseRule
+from logpipeline.line_fields import names_of, number_of_rule
+from logpipeline.spec.table import ParseRule
 from logpipeline_spark.lines import crilines, levels
 from logpipeline_spark.lines.fields import declared, event_times
 from logpipeline_spark.lines.layout import Layout, is_cri_lines, layout
@@ -96,41 +94,15 @@ def tables_of(
 
 def rules_of(group: Sequence[Opened], columns: Columns) -> npt.NDArray[np.int64]:
     """Return for each message of *group* the number of the rule for its lines, or NO_RULE."""
-    return np.array([_rule(_names(opened), columns.rules) for opened in group], np.int64)
+    return np.array([_rule(opened, columns.rules) for opened in group], np.int64)
 
 
-_Names = tuple[str, str, str, str, str]
-
-
-def _names(opened: Opened) -> _Names | None:
+def _rule(opened: Opened, rules: tuple[ParseRule, ...]) -> int:
+    # A message that cannot be decoded has no format.
     if opened.reason:
-        return None
-    batch, host = opened.batch, opened.host or ""
-    if batch is None:
-        return ("", "", "", host, "")
-    return (batch.namespace or "", batch.pod or "", batch.container or "", host, batch.source)
-
-
-@lru_cache(maxsize=4096)
-def _rule(names: _Names | None, rules: tuple[ParseRule, ...]) -> int:
-    if names is None:
-        # A message that cannot be decoded has no format.
         return NO_RULE
-    fitting = (number for number, rule in enumerate(rules) if _fits(names, rule.select))
-    return next(fitting, NO_RULE)
-
-
-def _fits(names: _Names, select: LineSelector) -> bool:
-    wanted = (select.namespaces, select.pods, select.containers, select.hosts, select.sources)
-    return all(
-        not globs or any(_glob(glob).match(name) for glob in globs)
-        for name, globs in zip(names, wanted, strict=True)
-    )
-
-
-@lru_cache(maxsize=4096)
-def _glob(glob: str) -> re.Pattern[str]:
-    return re.compile(translate(glob))
+    number = number_of_rule(names_of(opened.host or "", opened.batch), rules)
+    return NO_RULE if number is None else number
 
 
 class _Shared:

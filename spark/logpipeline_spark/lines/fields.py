@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,19 +13,26 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logpipeline.line_fields import (
+    Document,
+    pairs,
+    remove,
+    to_bool,
+    to_float,
+    to_int,
+    value_at,
+)
 from logpipeline.spec.table import LineField, ParseRule, TimeRule
+from logpipeline.timestamps import HEAD_BYTES_MAX
 from logpipeline_spark.lines.schema import FIELDS, LINES, NO_RULE, PARSED, TIME, Columns, schema_of
-from logpipeline_spark.lines.timestamps import HEAD_BYTES_MAX, Instants, instants, of_numbers
+from logpipeline_spark.lines.timestamps import Instants, instants, of_numbers
 
 NULL = type(None)
-INT_MAX = 2**63 - 1
 # 18 digits always fit; a number of 19 is parsed by itself.
 _INT_TEXT = r"^[+-]?[0-9]{1,18}$"
 _FLOAT_TEXT = r"^[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?$"
-_BOOLS = {"true": True, "false": False, "True": True, "False": False}
 Convert = Callable[[list[Any]], tuple[pa.Array, list[int]]]
 
-Document = dict[str, Any]
 # Dictionaries of so many lines stay in the processor's cache: a trial with four times as many took
 # a quarter longer.
 LINES_AT_ONCE = 256
@@ -40,9 +46,6 @@ _OPENERS = pa.array([b"{", b" ", b"\t"])
 _PAIR = r'([^\s="\\]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"\\]*))(?:\s+|$)'
 _PAIRS = r'^(?:[^\s="\\]+=(?:"(?:[^"\\]|\\.)*"|[^\s"\\]*)(?:\s+|$))+$'
 _MEMBER = r',"\1":"\2\3"'
-# Lines with other pairs are parsed one by one.
-_ODD_PAIR = re.compile(r'(?:^|(?<=\s))([^\s="]+)=(?:"((?:[^"\\]|\\.)*)"(?!\S)|(\S*))')
-
 _NEWLINE = orjson.Fragment(b"\n")
 
 Numbers = npt.NDArray[np.int64]
@@ -60,11 +63,11 @@ def column(documents: Sequence[Document], key: str, convert: Convert) -> pa.Arra
         for row in misfits:
             documents[row][key] = values[row]
         return found
-    found, misfits = convert([_at(document, key) for document in documents])
+    found, misfits = convert([value_at(document, key) for document in documents])
     left = set(misfits)
     for row, document in enumerate(documents):
         if row not in left:
-            _remove(document, key)
+            remove(document, key)
     return found
 
 
@@ -82,10 +85,10 @@ def ints(values: list[Any]) -> tuple[pa.Array, list[int]]:
         try:
             return pa.array(values, pa.int64()), []
         except (OverflowError, pa.ArrowInvalid):
-            return _each(values, _int, pa.int64())
+            return _each(values, to_int, pa.int64())
     if kinds <= {str, NULL}:
-        return _of_texts(values, _INT_TEXT, pa.int64(), _int)
-    return _each(values, _int, pa.int64())
+        return _of_texts(values, _INT_TEXT, pa.int64(), to_int)
+    return _each(values, to_int, pa.int64())
 
 
 def floats(values: list[Any]) -> tuple[pa.Array, list[int]]:
@@ -94,15 +97,15 @@ def floats(values: list[Any]) -> tuple[pa.Array, list[int]]:
     if kinds <= {float, NULL}:
         return pa.array(values, pa.float64()), []
     if kinds <= {str, NULL}:
-        return _of_texts(values, _FLOAT_TEXT, pa.float64(), _float)
-    return _each(values, _float, pa.float64())
+        return _of_texts(values, _FLOAT_TEXT, pa.float64(), to_float)
+    return _each(values, to_float, pa.float64())
 
 
 def bools(values: list[Any]) -> tuple[pa.Array, list[int]]:
     """Return *values* as bool: booleans, and their texts."""
     if set(map(type, values)) <= {bool, NULL}:
         return pa.array(values, pa.bool_()), []
-    return _each(values, _bool, pa.bool_())
+    return _each(values, to_bool, pa.bool_())
 
 
 def _of_texts(
@@ -134,66 +137,6 @@ def _string(value: Any) -> str | None:
         return value if isinstance(value, str) else text_of(value)
     except TypeError:
         return None
-
-
-def _int(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, float):
-        value = int(value) if value.is_integer() else None
-    elif isinstance(value, str):
-        is_short = len(value) <= 20 and value.isascii() and value.lstrip("+-").isdigit()
-        value = _parsed(int, value) if is_short else None
-    return value if isinstance(value, int) and -INT_MAX - 1 <= value <= INT_MAX else None
-
-
-def _float(value: Any) -> float | None:
-    if isinstance(value, str):
-        value = _parsed(float, value) if value[-1:].isdigit() or value[-1:] == "." else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    found = float(value)
-    # A text may hold a number beyond this type.
-    return found if abs(found) <= _FLOAT_MAX else None
-
-
-_FLOAT_MAX = 1.7976931348623157e308
-
-
-def _bool(value: Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    return _BOOLS.get(value) if isinstance(value, str) else None
-
-
-def _parsed(kind: type[int | float], text: str) -> int | float | None:
-    try:
-        # Python accepts `1_000` as a number; nothing else does.
-        return None if "_" in text else kind(text)
-    except ValueError:
-        return None
-
-
-def _at(document: Document, key: str) -> Any:
-    """Return the value at *key*, or else below its first part."""
-    if key in document:
-        return document[key]
-    first, _, rest = key.partition(".")
-    inner = document.get(first) if rest else None
-    return _at(inner, rest) if isinstance(inner, dict) else None
-
-
-def _remove(document: Document, key: str) -> None:
-    """Remove what `_at` returns, and parents that become empty."""
-    if key in document:
-        del document[key]
-        return
-    first, _, rest = key.partition(".")
-    inner = document.get(first) if rest else None
-    if isinstance(inner, dict):
-        _remove(inner, rest)
-        if not inner:
-            del document[first]
 
 
 # Many lines are read at a time. orjson reads a list of them in one call; no reader of Arrow's keeps
@@ -261,7 +204,7 @@ def _of_logfmt(lines: pa.Array) -> list[Document | None]:
     is_plain = pc.match_substring_regex(lines, _PAIRS)
     members = pc.replace_substring_regex(pc.if_else(is_plain, lines, ""), _PAIR, _MEMBER)
     objects = pc.binary_join_element_wise("{", pc.utf8_ltrim(members, ","), "}", "")
-    return _objects(pc.if_else(is_plain, objects, ""), lines, _pairs)
+    return _objects(pc.if_else(is_plain, objects, ""), lines, pairs)
 
 
 def _of_groups(lines: pa.Array, pattern: str) -> list[Document | None]:
@@ -303,19 +246,6 @@ def _object(line: str) -> Document | None:
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _pairs(line: str) -> Document:
-    """Return the pairs in *line*; words between them stay in the line only."""
-    found = _ODD_PAIR.findall(line)
-    return {key: _unquoted(quoted) if quoted else plain for key, quoted, plain in found}
-
-
-def _unquoted(text: str) -> str:
-    try:
-        return str(orjson.loads(f'"{text}"'))
-    except orjson.JSONDecodeError:
-        return text.replace('\\"', '"')
 
 
 _CONVERT: dict[str, Convert] = {
@@ -430,10 +360,10 @@ def _convert(field: LineField, near_us: Numbers, zone: str) -> Convert:
 def _timestamps(given: list[Any], *, near_us: Numbers, zone: str) -> tuple[pa.Array, list[int]]:
     """Return *given* as times: texts in any format of `auto`, and numbers."""
     micros, are_found = np.zeros(len(given), np.int64), np.zeros(len(given), np.bool_)
-    for fits, kind, read in _READERS:
+    for fits, as_column, read in _READERS:
         rows = np.flatnonzero([fits(value) for value in given])
         if len(rows):
-            times = read(pa.array([given[row] for row in rows.tolist()], kind), near_us[rows], zone)
+            times = read(as_column([given[row] for row in rows.tolist()]), near_us[rows], zone)
             micros[rows], are_found[rows] = times.micros, times.are_found
     misfits = [row for row in np.flatnonzero(~are_found).tolist() if given[row] is not None]
     return Instants(micros, are_found).column, misfits
@@ -447,6 +377,15 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float)
 
 
+def _texts(values: list[Any]) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def _numbers(values: list[Any]) -> pa.Array:
+    # Arrow refuses integers that a double does not hold exactly.
+    return pa.array([float(value) for value in values], pa.float64())
+
+
 def _read_texts(texts: pa.Array, near_us: Numbers, zone: str) -> Instants:
     return instants(texts, near_us, format="auto", zone=zone)
 
@@ -457,7 +396,9 @@ def _read_numbers(numbers: pa.Array, near_us: Numbers, zone: str) -> Instants:
 
 _Reader = Callable[[pa.Array, Numbers, str], Instants]
 
-_READERS: tuple[tuple[Callable[[Any], bool], pa.DataType, _Reader], ...] = (
-    (_is_text, pa.string(), _read_texts),
-    (_is_number, pa.float64(), _read_numbers),
+_Fits = Callable[[Any], bool]
+_AsColumn = Callable[[list[Any]], pa.Array]
+_READERS: tuple[tuple[_Fits, _AsColumn, _Reader], ...] = (
+    (_is_text, _texts, _read_texts),
+    (_is_number, _numbers, _read_numbers),
 )
