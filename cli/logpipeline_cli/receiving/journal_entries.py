@@ -93,11 +93,18 @@ def _cursor_in(data: bytes | bytearray) -> bytes:
 
 
 def _bytes_of(value: Any) -> bytes:
-    """Return the bytes of a field: text, numbers where it is no text, or a list of several."""
+    """Return the bytes of a field: text, numbers where it is not text, or a list of several."""
+    if isinstance(value, list) and value and isinstance(value[0], str | list):
+        return b"\n".join(map(_bytes_of_one, value))
+    return _bytes_of_one(value)
+
+
+def _bytes_of_one(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    if isinstance(value, list) and value and isinstance(value[0], str | list):
-        return b"\n".join(map(_bytes_of, value))
+    # Of a number, Python makes as many bytes as it says.
+    if not isinstance(value, list):
+        raise TypeError(f"a field is text or a list, not {type(value).__name__}")
     return bytes(value)
 
 

@@ -500,7 +500,7 @@ RECEIVERS = (
     ),
     Parser(
         name="redo-logs", parse=receiving.redo_log, errors=(SpoolBroken,),
-        examples=(b'{"writes":[["a.log",0,2]],"state":{"cursor":"c"}}\na\n',),
+        examples=(b'{"writes":[["a.log",0,2]],"state":{"cursor":"c"}}',), is_json=True,
     ),
 )  # fmt: skip
 PARSERS = {parser.name: parser for parser in (*WIRE, *RECORDS, *FILES, *TEXTS, *RECEIVERS)}

@@ -66,10 +66,11 @@ def entries(raw: bytes) -> object:
 
 
 def redo_log(raw: bytes) -> object:
-    """Return the records of a redo log that holds *raw* with the right checksum, as a receiver of
-    another version writes it.
+    """Return the records of a redo log that holds one with the meta data *raw* and the right
+    checksum, as a receiver of another version writes it.
     """
-    return list(spool.records_of(f"{zlib.crc32(raw):08x} {len(raw)}\n".encode() + raw))
+    body = raw + b"\na\n"
+    return list(spool.records_of(f"{zlib.crc32(body):08x} {len(body)}\n".encode() + body))
 
 
 def _request() -> bytes:
