@@ -14,13 +14,15 @@ from faults.shape import Shape
 from waiting import eventually
 
 SHIPPER = "shipper-0"
-TOLD_WITHIN_S = 30.0
+# A folder that can be entered no more, since one above it cannot, has no event: it is noticed when
+# its turn comes, and on a busy machine turns are rare.
+TOLD_WITHIN_S = 120.0
 # Without any permission; with names that can be read, and nothing else; and to be entered by those
 # who know the names.
 NONE, NAMES, ENTRY = 0o000, 0o644, 0o311
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(480)
 async def test_what_may_not_be_read_is_told_and_read_once_it_may_be(
     tmp_path: Path, seed: int
 ) -> None:
