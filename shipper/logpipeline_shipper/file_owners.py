@@ -10,7 +10,7 @@ bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,22 +31,26 @@ HELD_GROWING_S = 600.0
 
 
 class FileOwners:
-    """Keeps which source owns which file. *chains* are those that are read now, *expected* the
-    sources of the former process, as long as their files may still be found.
+    """Keeps which source owns which file. *chain_of* returns the chain of a source that is read
+    now; *is_expected* is true of the sources of the former process, as long as their files may
+    still be found. Of both kinds, those count that were claimed for.
     """
 
     def __init__(
         self,
-        chains: Callable[[], Mapping[Key, Chain]],
-        expected: Callable[[], Iterable[Key]],
+        chain_of: Callable[[Key], Chain | None],
+        is_expected: Callable[[Key], bool],
         clock: Callable[[], float],
     ) -> None:
-        self._chains = chains
-        self._expected = expected
+        self._chain_of = chain_of
+        self._is_expected = is_expected
         self._clock = clock
         self._patience_s = HELD_S
         self._owners: dict[Identity, Key] = {}
         self._claimed: dict[Key, frozenset[Identity]] = {}
+        # The sources that were claimed for, by host and stem: each new file is compared with those
+        # that its name may come from, and of 10,000 files with no other one.
+        self._by_stem: dict[tuple[str, str], dict[Key, None]] = {}
         self._lent: dict[Key, dict[Key, tuple[ChainFile, ...]]] = {}
         # Files whose owner is undecided, or was until the wait was over, by the source that their
         # name belongs to.
@@ -67,12 +71,17 @@ class FileOwners:
         for identity in known:
             self._owners[identity] = key
         self._claimed[key] = known
+        self._by_stem.setdefault((key.host, _stem_of(key)), {})[key] = None
 
     def keep_only(self, keys: Container[Key]) -> None:
         """Forget the files of sources that are not among *keys*."""
         for key in [key for key in self._claimed if key not in keys]:
             self.claim(key, ())
             del self._claimed[key]
+            namesakes = self._by_stem[key.host, _stem_of(key)]
+            del namesakes[key]
+            if not namesakes:
+                del self._by_stem[key.host, _stem_of(key)]
 
     def sort(self, key: Key, listing: Listing) -> Sorted:
         """Return which files of *listing*, of the source *key*, are its own."""
@@ -128,16 +137,26 @@ class FileOwners:
         known = self._owners.get(file.identity)
         if known is not None or file.is_aside:
             return known or key
-        chains = self._chains()
-        if key in chains and file.is_live:
+        if file.is_live and self._chain_of(key) is not None:
             return key  # the next live file, whatever it holds
-        likely = [(other, chain) for other, chain in chains.items() if _may_be_of(file, key, other)]
+        others = self._possible_owners(file, key)
+        chains = ((other, self._chain_of(other)) for other in others)
+        likely = [(other, chain) for other, chain in chains if chain is not None]
         owner = _owner_by_content(file, likely) if likely else NO_OWNER
         if owner != NO_OWNER:
             return owner
         # A source of the former process may recognise it, once its own files were listed.
-        expected = frozenset(o for o in self._expected() if _may_be_of(file, key, o))
+        expected = frozenset(other for other in others if self._is_expected(other))
         return Undecided(expected) if expected else key
+
+    def _possible_owners(self, file: ChainFile, key: Key) -> list[Key]:
+        """Return the sources from whose names a rotator may have made the name of *file*, which
+        belongs to the source *key*.
+        """
+        name = file.path.name
+        stems = (name[:end] for end in range(1, len(name) + 1))
+        found = (self._by_stem.get((key.host, stem), {}) for stem in stems)
+        return [other for keys in found for other in keys if other != key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +231,8 @@ def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key |
     return NO_OWNER
 
 
-def _may_be_of(file: ChainFile, key: Key, other: Key) -> bool:
-    """Return whether a rotator may have made the name of *file*, which belongs to the source *key*,
-    from the name of the source *other*.
+def _stem_of(key: Key) -> str:
+    """Return what the names begin with that rotators give to the files of *key*; nothing comes from
+    an empty one.
     """
-    if other == key or other.host != key.host:
-        return False
-    stem = Path(other.source).name.split(".", 1)[0]
-    return bool(stem) and file.path.name.startswith(stem)
+    return Path(key.source).name.split(".", 1)[0]

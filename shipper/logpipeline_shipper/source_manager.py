@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,7 +97,7 @@ class SourceManager:
         is_late = state.was_broken and options.read_from == "end"
         self._read_from: ReadFrom = "beginning" if is_late else options.read_from
         self.needs_recall = needs_recall
-        self._owners = FileOwners(self._chains, self._expected, shared.clock)
+        self._owners = FileOwners(self._chain_of, self._is_expected, shared.clock)
         self._own: dict[Key, Listing] = {}
         self._held: dict[Key, tuple[Listing, Ship]] = {}
         self._recalled: dict[str, Known] = {}
@@ -146,14 +146,13 @@ class SourceManager:
     def _whole(self, key: Key, own: Listing) -> Listing:
         return Listing(own.id, (*self._owners.of(key), *own.files))
 
-    def _chains(self) -> dict[Key, Chain]:
-        return {
-            key: source.chain for key, source in self.sources.items() if source.id.format == "plain"
-        }
+    def _chain_of(self, key: Key) -> Chain | None:
+        source = self.sources.get(key)
+        return source.chain if source is not None and source.id.format == "plain" else None
 
-    def _expected(self) -> Iterable[Key]:
-        """Return the sources of the former process, whose files may still be found."""
-        return () if self._is_all_seen else self._records.keys()
+    def _is_expected(self, key: Key) -> bool:
+        """Return whether files of the former process's source *key* may still be found."""
+        return not self._is_all_seen and key in self._records
 
     def _update(self, key: Key, listing: Listing, how: Ship) -> None:
         source = self.sources.get(key)

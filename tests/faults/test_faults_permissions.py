@@ -14,13 +14,15 @@ from faults.shape import Shape
 from waiting import eventually
 
 SHIPPER = "shipper-0"
-TOLD_WITHIN_S = 30.0
+# A folder that can be entered no more, since one above it cannot, has no event: it is noticed when
+# its turn comes, and on a busy machine turns are rare.
+TOLD_WITHIN_S = 120.0
 # Without any permission; with names that can be read, and nothing else; and to be entered by those
 # who know the names.
 NONE, NAMES, ENTRY = 0o000, 0o644, 0o311
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(480)
 async def test_what_may_not_be_read_is_told_and_read_once_it_may_be(
     tmp_path: Path, seed: int
 ) -> None:
@@ -95,8 +97,10 @@ async def _told(pipeline: PipelineUnderTest, paths: set[Path]) -> None:
         told = [Path(each["path"]) for each in answers[0]["unreadable"]]
         why = [next((p for p in paths if path.is_relative_to(p)), path) for path in told]
         assert set(why) == paths
-        return bool(answers[0]["unreadable_total"] == len(told))
+        assert answers[0]["unreadable_total"] == len(told)
+        # A shipper that is too busy to answer one of both is asked again.
+        denied = [each for each in await pipeline.problems() if "permission denied" in each]
+        assert len(denied) == bool(paths), denied
+        return True
 
     await eventually(are_told, within_s=TOLD_WITHIN_S, what=f"{len(paths)} paths are told")
-    problems = [each for each in await pipeline.problems() if "permission denied" in each]
-    assert len(problems) == bool(paths), problems

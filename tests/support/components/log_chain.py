@@ -133,8 +133,11 @@ class OldFolder:
         self.log = Folder(tmp_path / "logs")
         self._key = Key("h", str(self.log.live))
         self._owners = FileOwners(
-            lambda: {self._key: self.log.chain}, lambda: (), lambda: self.log.now_s
+            lambda key: self.log.chain if key == self._key else None,
+            lambda key: False,
+            lambda: self.log.now_s,
         )
+        self._owners.claim(self._key, ())
         self.log.watermark = SourceWatermark(
             ScanWatermark(), lambda: self._owners.undecided_since_s(self._key)
         )
