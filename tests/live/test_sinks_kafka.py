@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -187,3 +189,68 @@ async def test_what_is_refused_stops_it_or_becomes_a_dead_letter(
 
     assert "1 dead letters" in log
     assert texts(broker, "refused") == streams.written
+
+
+# --- Kills
+
+# Between two of: all lines sent, position in the transaction, committed, said to be processed,
+# position kept, acknowledged.
+POINTS = (
+    "kafka.sent",
+    "kafka.positioned",
+    "sink.written",
+    "consume.processed",
+    "consume.saved",
+)
+POINT_ROUNDS, RANDOM_ROUNDS, BROKER_ROUNDS = 15, 8, 3
+
+
+async def stored(broker: Broker) -> int:
+    """Return how many records there are, committed or not."""
+    return len(await asyncio.to_thread(broker.records, "killed", committed=False))
+
+
+async def reaches(broker: Broker, count: int) -> None:
+    """Return once there are so many records."""
+
+    async def is_there() -> bool:
+        return await stored(broker) >= count
+
+    await eventually(is_there, within_s=WITHIN_S)
+
+
+@pytest.mark.long
+async def test_kills_of_sink_and_broker_lose_and_repeat_nothing(
+    streams: Streams, broker: Broker
+) -> None:
+    """At each place of a transaction, at any other moment, and with a broker that dies with it."""
+    dice = random.Random(SEED)
+    broker.create("killed")
+    command = words(broker, "killed", "--batch", "5", "--timeout", "20s")
+    for number in range(POINT_ROUNDS):
+        await streams.write(10, lines=2)
+        point = f"{POINTS[number % len(POINTS)]}:{dice.randrange(1, 5)}"
+        await ended(streams.command(*command, point=point), -signal.SIGKILL)
+    for _ in range(RANDOM_ROUNDS):
+        await streams.write(10, lines=2)
+        wanted = await stored(broker) + dice.randrange(1, 40)
+        sink = streams.command(*command)
+        await reaches(broker, wanted)
+        sink.kill()
+    for number in range(BROKER_ROUNDS):
+        await streams.write(20, lines=2)
+        wanted = await stored(broker) + dice.randrange(1, 40)
+        sink = streams.command(*command)
+        await reaches(broker, wanted)
+        broker.kill()
+        if number % 2:
+            sink.kill()
+        broker.start()
+        await streams.write(5, lines=2)
+        sink.kill()
+    await ended(streams.command(*command, "--until-caught-up"), 0)
+    found, all_records = texts(broker, "killed"), texts(broker, "killed", committed=False)
+
+    assert len(all_records) > len(found), "nothing was taken back: the test shows nothing"
+    assert in_order(found)
+    assert sorted(found) == sorted(streams.written)
