@@ -58,7 +58,9 @@ unit: venv ## Tests without process and network
 protocol: venv ## All states of the protocol, within small bounds (SOAK=1: wider ones)
 	$(BIN)/pytest tests/protocol -q -n $(WORKERS) --session-timeout=1800
 
+# What Java needs is fetched once, before any test's time; without it the tests say what is lacking.
 live: venv ## Tests against real nats-servers
+	@$(BIN)/python tests/support/spark_versions.py || echo "going on without it"
 	$(BIN)/pytest tests/live -q -n $(WORKERS) --session-timeout=900
 
 # The oldest nats-server is built first, outside of any test's time.
@@ -72,7 +74,6 @@ operator: venv ## The operator on a real kube-apiserver, without nodes
 	$(BIN)/python tests/cluster/kind build api || echo "going on without it"
 	$(BIN)/pytest tests/operator -q -n $(WORKERS) --timeout=180 --session-timeout=1800
 
-# What Java needs is fetched once, before any test's time; without it the tests say what is lacking.
 spark: venv ## Tables, with a real Spark and a real S3 server
 	@$(BIN)/python tests/support/spark_versions.py || echo "going on without it"
 	$(BIN)/pytest tests/spark -q --session-timeout=1800

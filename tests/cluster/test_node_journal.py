@@ -41,6 +41,8 @@ async def test_each_entry_of_a_nodes_journal_is_in_its_file_once(
         folder = cluster.log_dir(node) / namespace
         folder.mkdir()
         journals[node] = Journal(folder / "written")
+        # journalctl does not follow a folder that holds no journal yet.
+        journals[node].write(50)
     cluster.apply(of(namespace, images["shipper"]))
     cluster.kubectl("rollout", "status", "daemonset/node-journal", here, "--timeout=120s")
 
@@ -52,8 +54,6 @@ async def test_each_entry_of_a_nodes_journal_is_in_its_file_once(
     def has_all(node: str) -> bool:
         return len(received(node)) >= len(journals[node].written)
 
-    for journal in journals.values():
-        journal.write(50)
     cluster.kubectl("delete", "pods", here, "--selector=app.kubernetes.io/name=node-journal")
     for node, journal in journals.items():
         journal.write(50)

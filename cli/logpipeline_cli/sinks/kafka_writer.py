@@ -124,9 +124,13 @@ class Writer:
             messages = [each for each in batch.messages if not self._position.covers(each)]
             if messages:
                 self._transact(producer, messages)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             self.drop()
-            raise self._heard.meaning(error.args[0], self._options.brokers) from error
+            # The client raises a final error in the middle of its callbacks, which then end so.
+            found = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(found, KafkaException):
+                raise
+            raise self._heard.meaning(found.args[0], self._options.brokers) from error
         except BaseException:
             self.drop()
             raise

@@ -180,7 +180,7 @@ def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
 
 def _live(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     words = ("tests/live", "-n", LIVE_WORKERS, *marks)
-    return pytest_step(name, "real nats-servers", *words, load=1.0, after=after)
+    return pytest_step(name, "real nats-servers", *words, load=1.0, after=("jars", *after))
 
 
 def _faults(name: str, marks: tuple[str, ...]) -> Step:

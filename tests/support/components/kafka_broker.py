@@ -1,0 +1,217 @@
+"""A real Kafka of one node, which is broker and controller, in a Java of its own: with few
+megabytes, on free ports, in a folder of its own. It can be killed, frozen, and started again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+import spark_versions
+from logpipeline_spark.requirements import has_java
+from ports import free_port
+
+# Some seconds, and minutes where others use the processors.
+START_WITHIN_S = 240.0
+CALL_S = 120.0
+CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"
+# A short life: all that the compiler would gain later costs now.
+JAVA = (
+    *("-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+    "-XX:-UsePerfData",
+)
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners={protocol}://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={protocol}://127.0.0.1:{broker}
+inter.broker.listener.name={protocol}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,{protocol}:{protocol}
+log.dirs={folder}/data
+auto.create.topics.enable=true
+num.partitions=2
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=2
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+group.initial.rebalance.delay.ms=0
+num.network.threads=1
+num.io.threads=2
+background.threads=1
+log.cleaner.enable=false
+"""
+LOGIN = """\
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="shop" password="word" user_shop="word";
+"""  # noqa: E501  # one line for Kafka
+
+
+class Stored(NamedTuple):
+    """A record as a reader gets it."""
+
+    partition: int
+    key: bytes
+    value: bytes
+    headers: dict[str, bytes]
+
+
+class Broker:
+    """A Kafka in *folder*; with *has_login* it wants `shop:word`."""
+
+    def __init__(self, folder: Path, *, has_login: bool = False) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._port, controller = free_port(), free_port()
+        self.address = f"127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._client: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
+        protocol = "SASL_PLAINTEXT" if has_login else "PLAINTEXT"
+        if has_login:
+            login = {"sasl.username": "shop", "sasl.password": "word", "sasl.mechanism": "PLAIN"}
+            self._client |= {"security.protocol": protocol, **login}
+        text = PROPERTIES.format(
+            controller=controller, broker=self._port, protocol=protocol, folder=folder
+        )
+        # An answer never comes to one that is collected meanwhile.
+        self._admin = AdminClient(self._client)
+        self._file = folder / "server.properties"
+        self._file.write_text(text + (LOGIN if has_login else ""))
+        self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._file)).wait()
+
+    def _java(self, *words: str) -> subprocess.Popen[bytes]:
+        jars = [jar for jar in spark_versions.locked() if jar.kind == "kafka"]
+        path = os.pathsep.join(str(jar.place) for jar in jars)
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                ["java", *JAVA, "-cp", path, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+            )
+
+    def start(self) -> None:
+        """Return once it answers."""
+        self._process = self._java("kafka.Kafka", str(self._file))
+        deadline = time.monotonic() + START_WITHIN_S
+        while True:
+            try:
+                self._admin.list_topics(timeout=1)
+                return
+            except KafkaException:
+                log = (self._folder / "log").read_text(errors="replace")[-3000:]
+                assert self._process.poll() is None, log
+                assert time.monotonic() < deadline, log
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it answer nothing for as long as the block lasts."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def create(self, *topics: str, partitions: int = 2, **config: str) -> None:
+        """Make *topics*; an option's ``_`` stands for a dot."""
+        options = {name.replace("_", "."): value for name, value in config.items()}
+        wanted = [NewTopic(topic, partitions, 1, config=options) for topic in topics]
+        for made in self._admin.create_topics(wanted).values():
+            made.result(CALL_S)
+
+    def topics(self) -> set[str]:
+        """Return the names of the topics that are not Kafka's own."""
+        names = self._admin.list_topics(timeout=CALL_S).topics
+        return {name for name in names if not name.startswith("__")}
+
+    def groups(self) -> set[str]:
+        """Return the names of all consumer groups."""
+        found = self._admin.list_consumer_groups().result(CALL_S)
+        return {each.group_id for each in found.valid}
+
+    def records(self, topic: str, *, committed: bool = True) -> list[Stored]:
+        """Return the records of *topic* in the order of each partition: those that a reader of what
+        is *committed* gets, or all.
+        """
+        consumer = Consumer(
+            {
+                **self._client,
+                "group.id": "test",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            }
+        )
+        try:
+            found = consumer.list_topics(topic, timeout=CALL_S).topics[topic]
+            consumer.assign([TopicPartition(topic, number, 0) for number in found.partitions])
+            return list(_until_end(consumer, len(found.partitions)))
+        finally:
+            consumer.close()
+
+
+def _until_end(consumer: Consumer, partitions: int) -> Iterator[Stored]:
+    ended = set[int | None]()
+    deadline = time.monotonic() + CALL_S
+    while len(ended) < partitions:
+        assert time.monotonic() < deadline, "the end of the topic does not come"
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        if (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            ended.add(message.partition())
+            continue
+        found = dict(message.headers() or {})
+        headers = {name: value for name, value in found.items() if isinstance(value, bytes)}
+        partition = message.partition()
+        assert partition is not None
+        yield Stored(partition, message.key() or b"", message.value() or b"", headers)
+
+
+@contextmanager
+def kafka_broker(folder: Path, *, has_login: bool = False) -> Iterator[Broker]:
+    """Run a Kafka beneath *folder* for as long as the block lasts."""
+    with kafka_folder(folder, has_login=has_login) as broker:
+        broker.start()
+        yield broker
+
+
+@contextmanager
+def kafka_folder(folder: Path, *, has_login: bool = False) -> Iterator[Broker]:
+    """Give a Kafka that can be started, and end it."""
+    if not has_java():
+        pytest.skip("there is no Java here")
+    spark_versions.need_jars("kafka")
+    broker = Broker(folder, has_login=has_login)
+    try:
+        yield broker
+    finally:
+        broker.kill()
+        # A gigabyte of files that Kafka reserves, of which nothing is written.
+        shutil.rmtree(folder / "data", ignore_errors=True)
