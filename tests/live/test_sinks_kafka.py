@@ -191,6 +191,52 @@ async def test_what_is_refused_stops_it_or_becomes_a_dead_letter(
     assert texts(broker, "refused") == streams.written
 
 
+@pytest.mark.long
+async def test_a_broker_that_is_away_is_waited_for_and_named(
+    streams: Streams, tmp_path: Path
+) -> None:
+    """At the start, and while lines are copied; each line is there once when it is back."""
+    with kafka_broker(tmp_path / "broker") as broker:
+        broker.create("away")
+        broker.kill()
+        await streams.write(10)
+        sink = streams.command(*words(broker, "away", "--batch", "5", "--timeout", "20s"))
+        await eventually(lambda: "it is waited for" in sink.log, within_s=WITHIN_S)
+        broker.start()
+        await eventually(lambda: streams.is_caught_up("away"), within_s=WITHIN_S)
+        broker.kill()
+        await streams.write(10)
+        await eventually(lambda: "not written yet" in sink.log, within_s=WITHIN_S)
+        broker.start()
+        await eventually(lambda: streams.is_caught_up("away"), within_s=WITHIN_S)
+        await sink.stop()
+        found = texts(broker, "away")
+
+    assert in_order(found)
+    assert sorted(found) == sorted(streams.written)
+
+
+@pytest.mark.long
+async def test_a_broker_that_wants_a_login_takes_the_right_one(
+    streams: Streams, tmp_path: Path
+) -> None:
+    """A wrong one ends the sink, which says so and blames no line."""
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.write_text("shop:word\n")
+    wrong.write_text("shop:guessed\n")
+    with kafka_broker(tmp_path / "broker", has_login=True) as broker:
+        broker.create("login")
+        await streams.write(5)
+        command = words(broker, "login", "--until-caught-up", "--on-error", "dead-letter")
+        log = await ended(streams.command(*command, "--login-file", str(wrong)), 1)
+        assert "check the login" in log
+        assert "guessed" not in log
+        await ended(streams.command(*command, "--login-file", str(right)), 0)
+        found = texts(broker, "login")
+
+    assert sorted(found) == sorted(streams.written)
+
+
 # --- Kills
 
 # Between two of: all lines sent, position in the transaction, committed, said to be processed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from components.sink_batches import STORED_NS, batch_of, message
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.main import main
+from logpipeline_cli.sinks import kafka
 from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
 from logpipeline_cli.sinks.kafka_errors import Heard, TooLarge
 from logpipeline_cli.sinks.kafka_options import KafkaOptions, kafka_options
@@ -209,3 +212,40 @@ def test_what_a_connection_said_explains_a_time_out() -> None:
     heard(KafkaError(KafkaError._SSL, "broker certificate could not be verified"))
     with pytest.raises(Misdirected, match="could not be verified; check the login, --ca"):
         heard.check(WHERE)
+
+
+async def test_a_call_that_never_returns_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka has calls that forget their deadline. The next try begins with another producer,
+    and one too often ends the sink.
+    """
+    writers: list[Writer] = []
+    ended = threading.Event()
+
+    def hang(self: Writer, batch: object) -> None:
+        writers.append(self)
+        ended.wait()
+
+    monkeypatch.setattr(Writer, "write", hang)
+    monkeypatch.setattr(kafka, "GRACE_S", 0.05)
+    monkeypatch.setattr(kafka, "HUNG_MAX", 1)
+    destination = kafka.KafkaDestination(replace(options(), timeout_s=0.0))
+    batch = batch_of([message(1, b"one\n")])
+    with pytest.raises(TryAgain, match="client did not return in time"):
+        await destination.write(batch)
+    with pytest.raises(Misdirected, match="2 times: start the sink again"):
+        await destination.write(batch)
+    await destination.close()
+    ended.set()
+
+    assert len(set(writers)) == 2
+
+
+async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
+    """From its thread."""
+
+    def refuse() -> None:
+        raise Refused("a reason")
+
+    with pytest.raises(Refused, match="a reason"):
+        await kafka.in_time(refuse, 10)
+    await kafka.in_time(lambda: None, 10)

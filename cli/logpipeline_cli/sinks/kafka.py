@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from logpipeline.consuming.message import Batch
-from logpipeline_cli.sinks.destination import Misdirected, created_of
+from logpipeline_cli.sinks.destination import Misdirected, TryAgain, created_of
 from logpipeline_cli.sinks.kafka_errors import Heard
 from logpipeline_cli.sinks.kafka_options import KafkaOptions, kafka_options
 from logpipeline_cli.sinks.kafka_writer import (
@@ -34,6 +38,11 @@ log = logging.getLogger(__name__)
 
 # So long a broker is waited for at the start, before the log says that it is away.
 OPEN_S = 5.0
+# So much longer than a batch may take, a call of the client is waited for. One of them
+# (`send_offsets_to_transaction`) forgets its own deadline where the group's coordinator was away.
+GRACE_S = 15.0
+# Each such call keeps a thread and a producer.
+HUNG_MAX = 16
 
 
 class KafkaDestination:
@@ -44,6 +53,7 @@ class KafkaDestination:
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._writers: dict[tuple[str, str], Writer] = {}
+        self._hung = 0
 
     async def open(self) -> None:
         """Look whether the topic is there; brokers that are away are waited for, batch by batch.
@@ -61,7 +71,17 @@ class KafkaDestination:
         key = (batch.stream, created_of(batch))
         if key not in self._writers:
             self._writers[key] = Writer(self._options, batch)
-        await asyncio.to_thread(self._writers[key].write, batch)
+        writing = partial(self._writers[key].write, batch)
+        try:
+            await in_time(writing, self._options.timeout_s + GRACE_S)
+        except TimeoutError:
+            # The next writer fences this one, which therefore commits nothing should it go on.
+            del self._writers[key]
+            self._hung += 1
+            where = f"{self._options.brokers}: Kafka's client did not return in time"
+            if self._hung > HUNG_MAX:
+                raise Misdirected(f"{where}, {self._hung} times: start the sink again") from None
+            raise TryAgain(where) from None
 
     async def close(self) -> None:
         """Let all producers go."""
@@ -103,6 +123,39 @@ class KafkaDestination:
             admin.poll(0)
             reason = heard.meaning(error.args[0], options.brokers)
             raise Misdirected(f"{reason}; run it with --reset again") from error
+
+
+async def in_time(call: Callable[[], None], within_s: float) -> None:
+    """Return when *call* has returned, which a thread of its own carries out, and raise what it
+    raises. No end of the process waits for a thread that is left behind.
+
+    Raises:
+        TimeoutError: it did not return in time.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            call()
+        except BaseException as raised:  # noqa: BLE001  # it is raised where it is waited for
+            error = raised
+        # The loop is closed where nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="kafka", daemon=True).start()
+    async with asyncio.timeout(within_s):
+        await done
 
 
 def destination_of(args: argparse.Namespace) -> KafkaDestination:

@@ -1,12 +1,11 @@
 """A real Kafka of one node, which is broker and controller, in a Java of its own: with few
-megabytes, on free ports, in a folder of its own. It can be killed, frozen, and started again.
+megabytes, on free ports, in a folder of its own. It can be killed, and started again.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -126,16 +125,6 @@ class Broker:
             self._process.wait()
             self._process = None
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Let it answer nothing for as long as the block lasts."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
-
     def create(self, *topics: str, partitions: int = 2, **config: str) -> None:
         """Make *topics*; an option's ``_`` stands for a dot."""
         options = {name.replace("_", "."): value for name, value in config.items()}
@@ -197,19 +186,12 @@ def _until_end(consumer: Consumer, partitions: int) -> Iterator[Stored]:
 @contextmanager
 def kafka_broker(folder: Path, *, has_login: bool = False) -> Iterator[Broker]:
     """Run a Kafka beneath *folder* for as long as the block lasts."""
-    with kafka_folder(folder, has_login=has_login) as broker:
-        broker.start()
-        yield broker
-
-
-@contextmanager
-def kafka_folder(folder: Path, *, has_login: bool = False) -> Iterator[Broker]:
-    """Give a Kafka that can be started, and end it."""
     if not has_java():
         pytest.skip("there is no Java here")
     spark_versions.need_jars("kafka")
     broker = Broker(folder, has_login=has_login)
     try:
+        broker.start()
         yield broker
     finally:
         broker.kill()

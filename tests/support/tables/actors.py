@@ -9,6 +9,7 @@ longer than `GRACE_HOURS`.
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -113,6 +114,22 @@ class Place:
     @property
     def _catalog(self) -> dict[str, str]:
         return {"type": "sql", "uri": f"sqlite:///{self.folder}/catalog.db"}
+
+    @property
+    def is_catalog_locked(self) -> bool:
+        """Whether somebody writes the catalogue just now. It is a file here, and one process that
+        is suspended in the midst of that keeps all others out; a server would end its transaction.
+        """
+        if self.format == "delta":
+            return False
+        connection = sqlite3.connect(f"{self.folder}/catalog.db", timeout=0)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        finally:
+            connection.close()
+        return False
 
     @property
     def readers(self) -> Mapping[str, Callable[[Linger], pa.Table]]:

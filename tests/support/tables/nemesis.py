@@ -221,6 +221,16 @@ class Nemesis:
         if name != ERASER:
             self._start(name, is_to_die=True)
 
+    def _freeze(self, pid: int) -> None:
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            # A moment later it stands still.
+            time.sleep(POLL_S)
+            if not self._place.is_catalog_locked:
+                return
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(POLL_S)
+
     def _overtake(self) -> None:
         """Let the writer be another one's former one that knows nothing of it: it must end."""
         board = self._board
@@ -229,7 +239,7 @@ class Nemesis:
         self._wait(lambda: board.phase_of(WRITER) == "batch", PHASE_WITHIN_S)
         time.sleep(self._chance.uniform(0, board.took_s(WRITER, "batch") or STEP_S))
         former = self._running.pop(WRITER).pid
-        os.kill(former, signal.SIGSTOP)
+        self._freeze(former)
         turns = board.turns(WRITER, "batch")
         self._start(WRITER)
         self._wait(lambda: board.turns(WRITER, "batch") > turns, ENDS_WITHIN_S)
