@@ -35,3 +35,19 @@ def test_a_folder_that_cannot_be_read_is_no_empty_folder(
 def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     """Others may remove it at any time, as it holds nothing."""
     assert list(LocalStorage(tmp_path).list("lines")) == []
+
+
+def test_what_is_gone_before_it_is_in_its_place_is_said(tmp_path: Path) -> None:
+    """Whoever takes a table over removes what others seem to have left; what the caller itself does
+    not find is its own affair.
+    """
+    storage = LocalStorage(tmp_path)
+
+    with (
+        pytest.raises(StorageFailed, match=r"to .*/lines/one is gone: another writer took"),
+        storage.create("lines/one") as file,
+    ):
+        Path(file.name).unlink()
+    with pytest.raises(FileNotFoundError), storage.create("lines/two"):
+        storage.open("lines/one")
+    assert list(storage.list("lines")) == []

@@ -38,6 +38,10 @@ class StorageFailed(Refused):
     """The disk or the bucket refused a request, or failed."""
 
 
+class _Gone(FileNotFoundError):
+    """What was written is not there any more, and is in no place yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """An object: its path within the table, its size, and when it was last written."""
@@ -149,7 +153,7 @@ class LocalStorage:
 
     def write(self, path: str, data: bytes) -> None:
         def create() -> None:
-            with self.create(path) as file:
+            with self._create(path) as file:
                 file.write(data)
 
         _repeated(create)
@@ -174,6 +178,17 @@ class LocalStorage:
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
+        try:
+            with self._create(path) as file:
+                yield file
+        except _Gone as error:
+            raise StorageFailed(
+                f"What was being written to {self.url}/{path} is gone: another writer took the "
+                "table over, or this process was suspended for hours. Write it again."
+            ) from error
+
+    @contextmanager
+    def _create(self, path: str) -> Iterator[BinaryIO]:
         target = self._root / path
         with reporting(self.url):
             temporary = self._temporary()
@@ -264,8 +279,10 @@ class LocalStorage:
                 self._make_folder(target.parent)
                 put(source, target)
                 return
-            except FileNotFoundError:
-                if number + 1 == PLACINGS_MAX or not source.exists():
+            except FileNotFoundError as error:
+                if not source.exists():
+                    raise _Gone(source) from error
+                if number + 1 == PLACINGS_MAX:
                     raise
 
     @contextmanager

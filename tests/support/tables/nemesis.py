@@ -69,7 +69,7 @@ POINTS = {
 # The writer is frozen at any moment, and goes on when another one has taken the table over.
 FROZEN = "frozen"
 OVERTAKEN_WITHIN_S = 30.0
-OVERTAKEN = re.compile(r"\b(Overtaken|Held|WrongRange): ")
+OVERTAKEN = re.compile(r"\b(Overtaken|Held|WrongRange|StorageFailed: What was being written .*): ")
 # What is struck at a moment: of upkeep a clean-up as often as all else.
 STRUCK = (
     (WRITER, "begin"),

@@ -64,10 +64,15 @@ def test() -> list[Step]:
 def test_all() -> list[Step]:
     """Everything. What takes longest begins first, as soon as it can."""
     nodes = REST if is_cluster_at_hand() else ()
+    # kind, with Docker, brings its own.
+    built = [] if requirements.is_docker_there() else _built_for_nodes()
+    all_built = tuple(step.name for step in built if step.name == ALL_BUILT)
+    # A compiler beside that of Kubernetes would hold up the tests that take longest.
     nats_cli = Step(
         name="nats-cli",
         shows="NATS' own command line from its module, once",
         command=(sys.executable, "tests/support/go_programs.py", "nats"),
+        after=all_built,
         is_background=True,
     )
     # Nothing waits for it: a test that finds it unfinished does.
@@ -75,10 +80,9 @@ def test_all() -> list[Step]:
         name="nats-server",
         shows="the oldest nats-server that is taken, from its module, once",
         command=(sys.executable, "tests/support/go_programs.py", "nats-server"),
+        after=all_built,
         is_background=True,
     )
-    # kind, with Docker, brings its own.
-    built = [] if requirements.is_docker_there() else _built_for_nodes()
     longest = [
         *(built or [_built_api()]),
         *_built_for_spark43(),
@@ -86,7 +90,7 @@ def test_all() -> list[Step]:
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         _spark("spark", REST),
         # Tests of the chart use Helm.
-        _operator("operator", REST, after=tuple(s.name for s in built if s.name == ALL_BUILT)),
+        _operator("operator", REST, after=all_built),
         _faults("faults", REST),
         _simulation("simulation", REST),
     ]
