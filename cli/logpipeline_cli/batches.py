@@ -10,12 +10,13 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
-from logpipeline.consuming.message import Batch, Outcome
+from logpipeline.consuming.message import Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions
 from logpipeline.consuming.reader import Reader, reset
 from logpipeline.nats.jetstream import JetStream
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target
+from logpipeline_collector.files.render import render_json
 
 # Given the batch, and a task that ends when it is time to stop.
 Process = Callable[[Batch, asyncio.Task[bool]], Awaitable[Outcome]]
@@ -27,6 +28,17 @@ def stop_by_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+def json_lines(message: Message) -> list[bytes]:
+    """Return the lines of *message* as JSON objects without event times, and without newlines.
+
+    Raises:
+        BadMessage: it cannot be decoded.
+    """
+    batch = message.read.batch
+    is_cri = batch is not None and batch.format == "cri"
+    return render_json(message.origin, is_cri, message.data, message.time_ns).split(b"\n")[:-1]
 
 
 async def may_begin(

@@ -20,16 +20,15 @@ from logpipeline.consuming.events import Event, EventJoiner
 from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks, start_of, time_rules
 from logpipeline.consuming.reader import Reader
-from logpipeline.origin import origin_of
 from logpipeline.process import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
-from logpipeline_cli.batches import counted, may_begin, process_batches, stop_by_signal
+from logpipeline_cli.batches import counted, json_lines, may_begin, process_batches, stop_by_signal
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from logpipeline_cli.events import event_rules
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
-from logpipeline_collector.files.render import render_event, render_json
+from logpipeline_collector.files.render import render_event
 
 Output = Literal["raw", "cri", "json"]
 
@@ -72,11 +71,7 @@ def _with_event_time(rendered: bytes, time: datetime | None) -> bytes:
 
 def _render(message: Message, output: Output) -> bytes:
     if output == "json":
-        batch = message.read.batch
-        is_cri = batch is not None and batch.format == "cri"
-        origin = origin_of(message.host, batch)
-        *objects, _ = render_json(origin, is_cri, message.data, message.time_ns).split(b"\n")
-        lines = zip(objects, message.lines, strict=True)
+        lines = zip(json_lines(message), message.lines, strict=True)
         return b"".join(_with_event_time(each, line.event_time) for each, line in lines)
     if output == "cri":
         data = message.data

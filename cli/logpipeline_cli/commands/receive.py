@@ -73,7 +73,7 @@ def _otlp(args: argparse.Namespace) -> int:
     address = _address(args.listen, "--listen")
     assert address is not None
     name = _template(args.name, otlp_server.VARIABLES)
-    # A client repeats what is refused: it is answered at once, and not kept waiting.
+    # A request that there is no room for is refused at once: its client sends it again.
     return _receive(
         args, lambda metrics: otlp_server.OtlpServer(address, name, metrics), waits=False
     )

@@ -21,7 +21,7 @@ _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 class BadRequest(ValueError):
-    """A request that no repetition makes better; the message says what is wrong with it."""
+    """A request that would be refused each time; the message says what is wrong with it."""
 
 
 class Logs(NamedTuple):
@@ -76,7 +76,7 @@ def parse(body: bytes) -> Logs:
     """Return the log records of an ExportLogsServiceRequest in JSON.
 
     Raises:
-        BadRequest: it is no such request, or its lines would be too long together.
+        BadRequest: the body is no such request, or its lines have more than `LINES_BYTES_MAX`.
     """
     try:
         request = json_text.parse(body)
@@ -95,7 +95,7 @@ def logs_of(request: dict[str, Any]) -> Logs:
     """Return the log records of *request*, which has the form of OTLP's JSON.
 
     Raises:
-        BadRequest: it is no ExportLogsServiceRequest, or its lines would be too long together.
+        BadRequest: it has another form, or its lines have more than `LINES_BYTES_MAX`.
     """
     lines: list[tuple[str, bytes]] = []
     rejected = size = 0

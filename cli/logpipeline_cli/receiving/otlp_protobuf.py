@@ -22,7 +22,7 @@ def parse(body: bytes) -> Logs:
     """Return the log records of an ExportLogsServiceRequest in protobuf.
 
     Raises:
-        BadRequest: it is no such request, or its lines would be too long together.
+        BadRequest: the body is no such request, or its lines have more than `LINES_BYTES_MAX`.
     """
     try:
         request = ExportLogsServiceRequest.FromString(body)
@@ -48,7 +48,7 @@ def _fields_of(request: Any) -> dict[str, Any]:
 
 
 def _accepted(rejected: int) -> bytes:
-    # What is no record is no message either, and refuses the request.
+    # A damaged record makes the whole request unreadable: no single one is left out.
     assert not rejected
     return bytes(ExportLogsServiceResponse().SerializeToString())
 

@@ -134,7 +134,7 @@ class Application:
         try:
             async with asyncio.timeout(BODY_S_MAX):
                 while True:
-                    # Before more is read: what is refused costs no memory.
+                    # Looked at before each read, so that a refused request takes no memory.
                     if not self._committer.has_room or self._body_bytes > BODIES_BYTES_MAX:
                         raise _Refused(429, "too much is in flight", BUSY_RETRY_S)
                     part = await receive()

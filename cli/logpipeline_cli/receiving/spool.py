@@ -47,7 +47,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.
 
 
 class SpoolFull(Exception):
-    """The disk has no room now. Nothing of what was given is written."""
+    """The disk is full. None of the given lines is written."""
 
 
 class SyncFailed(OSError):
@@ -201,7 +201,7 @@ class Spool:
             self._rotate(name)
 
     def close(self) -> None:
-        """Write and sync what is left, as far as there is room, and give the folder free."""
+        """Write and sync the remaining lines, unless the disk is full, and unlock the folder."""
         try:
             if self._has_failed:
                 return

@@ -174,7 +174,7 @@ class SyslogServer:
             with suppress(OSError):
                 while data := await reader.read(READ_BYTES):
                     self._give(committer, transport, sender, framer.feed(data))
-                    # What is not read stays with the sender, once the kernel's buffers are full.
+                    # Until then the kernel's buffers fill, and the sender waits.
                     await committer.room()
             self._give(committer, transport, sender, framer.end())
         finally:

@@ -12,11 +12,9 @@ import base64
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from logpipeline.consuming.message import Batch, Message
+from logpipeline.consuming.message import Batch
 from logpipeline.nats.jetstream import time_ns_of
-from logpipeline.origin import origin_of
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.files.render import render_json
 
 T = TypeVar("T")
 
@@ -75,18 +73,6 @@ def name_of(batch: Batch) -> str:
 def created_of(batch: Batch) -> str:
     """Return when the batch's stream was made, in nanoseconds since 1970, as hexadecimal digits."""
     return f"{time_ns_of(batch.created):x}"
-
-
-def json_lines(message: Message) -> list[bytes]:
-    """Return the lines of *message* as `consume -o json` prints them, without newlines.
-
-    Raises:
-        BadMessage: it cannot be decoded.
-    """
-    batch = message.read.batch
-    is_cri = batch is not None and batch.format == "cri"
-    origin = origin_of(message.host, batch)
-    return render_json(origin, is_cri, message.data, message.time_ns).split(b"\n")[:-1]
 
 
 def parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:

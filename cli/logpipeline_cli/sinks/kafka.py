@@ -1,5 +1,5 @@
-"""Apache Kafka: each batch is one transaction, which also keeps how far its stream is copied. A
-reader of what is committed sees each line once; `kafka_writer` says why.
+"""Apache Kafka: each batch is one transaction, which also stores the position in its stream. A
+reader with `isolation.level=read_committed` gets each line once: see `kafka_writer`.
 
 The client is confluent-kafka, that is librdkafka: its transactions are those that most users of
 Kafka outside of Java rely on, its wheels bring all that it needs (17 MB, types included), and an
@@ -59,7 +59,7 @@ class KafkaDestination:
         """Look whether the topic is there; brokers that are away are waited for, batch by batch.
 
         Raises:
-            Misdirected: there is no such topic, or we may not look.
+            Misdirected: the topic does not exist, or this login may not see it.
         """
         if self._options.is_reset:
             await asyncio.to_thread(self._forget)

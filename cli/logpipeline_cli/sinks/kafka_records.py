@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from logpipeline.consuming.message import Message
 from logpipeline.origin import Origin
+from logpipeline_cli.batches import json_lines
 from logpipeline_cli.errors import UsageError
-from logpipeline_cli.sinks.destination import json_lines
 
 Key = Literal["host", "source"]
 Form = Literal["json", "raw"]

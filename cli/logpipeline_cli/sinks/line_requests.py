@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from logpipeline.consuming.message import Batch
+from logpipeline_cli.batches import json_lines
 from logpipeline_cli.sinks.destination import (
     Refused,
     created_of,
-    json_lines,
     name_of,
     part_name,
     parts,

@@ -12,13 +12,13 @@ from typing import Any
 
 from logpipeline import json_text
 from logpipeline.consuming.message import Batch
+from logpipeline_cli.batches import json_lines
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.sinks.destination import (
     Misdirected,
     Refused,
     TryAgain,
     created_of,
-    json_lines,
     parts,
 )
 from logpipeline_cli.sinks.http_client import (

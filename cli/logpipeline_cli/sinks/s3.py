@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import zstandard
 
 from logpipeline.consuming.message import Batch
+from logpipeline_cli.batches import json_lines
 from logpipeline_cli.errors import UsageError
-from logpipeline_cli.sinks.destination import Misdirected, TryAgain, created_of, json_lines
+from logpipeline_cli.sinks.destination import Misdirected, TryAgain, created_of
 from logpipeline_spark.table.s3 import S3Options, S3Storage
 from logpipeline_spark.table.storage import StorageFailed
 

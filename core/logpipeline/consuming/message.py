@@ -63,6 +63,8 @@ class Line:
         find one that is plausible; else `time`. A table has the same in its column `event_ts`.
         """
         message = self.message
+        if not message.event_times.rules:
+            return self.time
         names = names_of(self.host, message.read.batch) if self.is_whole else None
         found_us = message.event_times.find_us(self.text, message.time_ns // US_NS, names)
         return self.time if found_us is None else moment_of(found_us * US_NS)
