@@ -173,7 +173,8 @@ class Writer:
         """Return how far Kafka has the stream in *topics*, once all of them are there."""
         consumer = Consumer(consumer_properties(self._options, self.id, self._heard))
         try:
-            for topic in topics:
+            # Of several that are missing, each try names the same one.
+            for topic in sorted(topics):
                 check_topic(consumer, topic, self._heard, self._where)
             wanted = [TopicPartition(topic, PARTITION) for topic in topics]
             found = patiently(
