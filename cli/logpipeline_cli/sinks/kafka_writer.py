@@ -220,7 +220,10 @@ class Writer:
                     on_delivery=report,
                 )
                 self._patiently(producer, queue)
-        left = producer.flush(self._left)
+        # What follows a refused record is not sent any more, and would be waited for to the end.
+        while (left := producer.flush(min(self._left, LOOK_S))) and not failed:
+            if time.monotonic() >= self._end:
+                break
         if failed:
             raise KafkaException(failed[0])
         if left:
