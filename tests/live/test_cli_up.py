@@ -105,7 +105,7 @@ async def test_a_part_whose_port_was_taken_takes_another(tmp_path: Path) -> None
     async with PipelineUp(tmp_path) as up:
         (before,) = [part for part in up.record().components if part.name == "collector-0"]
         os.kill(up.record().pid, signal.SIGSTOP)
-        os.kill(before.pid, signal.SIGKILL)
+        up.send_signal("collector-0", signal.SIGKILL)
         stranger = await eventually(lambda: _listener(before.http), what="its port is free")
         assert stranger is not None
         with stranger:

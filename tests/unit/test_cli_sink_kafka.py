@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from cluster.bare.certificates import Identity, make
 from components.sink_batches import STORED_NS, batch_of, message
@@ -21,7 +22,13 @@ from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
 from logpipeline_cli.sinks.kafka_errors import Heard, TooLarge
 from logpipeline_cli.sinks.kafka_options import KafkaOptions, kafka_options
 from logpipeline_cli.sinks.kafka_records import shape_of
-from logpipeline_cli.sinks.kafka_writer import Position, Writer, client_properties
+from logpipeline_cli.sinks.kafka_writer import (
+    Position,
+    Where,
+    Writer,
+    client_properties,
+    patiently,
+)
 
 NOWHERE = {"--brokers": "127.0.0.1:1", "--topic": "logs"}
 CRI = b"2026-11-25T10:00:00.000000001Z stdout F one\n2026-11-25T10:00:00.000000002Z stderr F \xff\n"
@@ -212,6 +219,38 @@ def test_what_a_connection_said_explains_a_time_out() -> None:
     heard(KafkaError(KafkaError._SSL, "broker certificate could not be verified"))
     with pytest.raises(Misdirected, match="could not be verified; check the login, --ca"):
         heard.check(WHERE)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    ],
+)
+def test_a_group_whose_coordinator_moves_is_asked_again(code: int) -> None:
+    """A broker that has just started says so for a moment; a login that is refused is not asked
+    again.
+    """
+    answers = [KafkaException(KafkaError(code)), KafkaException(KafkaError(code))]
+
+    def ask(_: float) -> str:
+        if answers:
+            raise answers.pop()
+        return "known"
+
+    def refuse(_: float) -> str:
+        raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+    consumer = Consumer({"group.id": "any"})
+    until = Where(WHERE, time.monotonic() + 60)
+    try:
+        assert patiently(consumer, ask, Heard(), until) == "known"
+        with pytest.raises(KafkaException, match="Group authorization failed"):
+            patiently(consumer, refuse, Heard(), until)
+    finally:
+        consumer.close()
 
 
 async def test_a_call_that_never_returns_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

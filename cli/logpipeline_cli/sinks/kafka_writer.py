@@ -73,6 +73,18 @@ class Position(NamedTuple):
 
 
 NOTHING = Position(0, 0)
+# What is over by itself, though the client calls retriable only what happens in a transaction: a
+# broker that cannot be reached, and a group whose coordinator is just moving or starting.
+PASSING = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
 
 
 class Writer:
@@ -296,12 +308,7 @@ def patiently(
             client.poll(POLL_S)
             heard.check(where.brokers)
             found = error.args[0]
-            is_passing = found.retriable() or found.code() in (
-                KafkaError._TIMED_OUT,
-                KafkaError._TRANSPORT,
-                KafkaError._ALL_BROKERS_DOWN,
-            )
-            if not is_passing or left <= 0:
+            if not (found.retriable() or found.code() in PASSING) or left <= 0:
                 raise
 
 

@@ -137,18 +137,29 @@ class PipelineUp:
         return {part.name: part.pid for part in record.components} if record else {}
 
     async def kill(self, part: str) -> None:
-        """Kill a part as a crash would, and return when another process has taken its place."""
-        before = self.pids()[part]
-        os.kill(before, signal.SIGKILL)
+        """Kill a part as a crash would, and return when another process has taken its place. One
+        that is just started again is waited for.
+        """
+        before = await eventually(
+            lambda: self.send_signal(part, signal.SIGKILL), what=f"{part} runs"
+        )
         await eventually(lambda: self.pids()[part] not in (0, before), what=f"{part} is back")
 
     def freeze(self, part: str) -> None:
         """Stop a part where it stands: its connections stay open, and nothing answers."""
-        os.kill(self.pids()[part], signal.SIGSTOP)
+        self.send_signal(part, signal.SIGSTOP)
 
     def thaw(self, part: str) -> None:
         """Let a frozen part go on."""
-        os.kill(self.pids()[part], signal.SIGCONT)
+        self.send_signal(part, signal.SIGCONT)
+
+    def send_signal(self, part: str, number: int) -> int:
+        """Send the signal *number* to a part, which must be running, and return its process."""
+        pid = self.pids()[part]
+        # To 0 would be to all processes of our own group: to pytest itself.
+        assert pid > 0, f"{part} is not running"
+        os.kill(pid, number)
+        return pid
 
     async def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run another command on this pipeline's data, and return how it ended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import signal
 import time
@@ -175,9 +174,8 @@ class Machine:
 
     def kill(self, *parts: str) -> None:
         """Kill parts, and leave it to `up` to see that."""
-        pids = self.up.pids()
         for part in parts:
-            os.kill(pids[part], signal.SIGKILL)
+            self.up.send_signal(part, signal.SIGKILL)
 
     def set_aside(self, folder: Path) -> None:
         """Keep a copy of *folder* as it is now."""
