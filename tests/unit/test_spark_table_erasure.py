@@ -254,6 +254,29 @@ def test_a_merge_that_was_slower_brings_nothing_back(
     assert lake.problems == ()
 
 
+def test_a_later_merge_that_was_slower_brings_nothing_back(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first merge is of another hour, and follows the erasure; the second one must not."""
+    from logpipeline_spark.table import upkeep as upkeep_module
+
+    table = lake.open()
+    for first, last in ((1, 40), (41, 100), (101, 150)):
+        lake.batch(table, first, last)
+
+    def reach(place: str) -> None:
+        if place == "table.merge-written":
+            monkeypatch.undo()
+            lake.erasure(host="web1", since=BEGIN + timedelta(hours=1)).erase(NOW)
+
+    monkeypatch.setattr(upkeep_module, "reach", reach)
+    merges = upkeep(lake.storage, lake.new_logs()).compact(OVER, merges_max=2)
+
+    assert lake.rows() == rows_of(1, 60) + rows_of(61, 150, without=is_web1)
+    assert lake.problems == ()
+    assert len(merges) == 1
+
+
 def test_who_is_always_overtaken_says_so_and_changes_nothing(
     lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,8 @@ class DeltaLog:
 
     def commit(self, change: Change) -> None:
         """Commit *change*; see `Log`."""
+        if change.removed:
+            self._refuse_gone(change)
         now_ms = time.time_ns() // 1_000_000
         is_append = change.operation == "WRITE"
         changes_data = change.operation != "OPTIMIZE"
@@ -339,10 +341,28 @@ class DeltaLog:
                 "stop one of them: a table has one writer."
             )
 
+    def _refuse_gone(self, change: Change) -> None:
+        """Read the log, and refuse *change* if a file that it removes is no longer there: its lines
+        are in other files now, or erased. The change follows the version that was read.
+        """
+        with self._reporting():
+            table = self._table()
+            found = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+        there = {f"{self._area}/{unquote(place)}" for place in found}
+        for entry in change.removed:
+            if entry.path not in there:
+                raise self._conflict(entry.path)
+        # Not the version that was read before: since its files were chosen, this process may have
+        # committed another change, behind versions that it compared with that one alone.
+        self._version = table.version()
+
     def _refuse_conflict(self, place: str, change: Change) -> None:
         path = f"{self._area}/{unquote(place)}"
         if any(entry.path == path for entry in change.removed):
-            raise Conflict(f"Another process removed {self._storage.url}/{path} meanwhile.")
+            raise self._conflict(path)
+
+    def _conflict(self, path: str) -> Conflict:
+        return Conflict(f"Another process removed {self._storage.url}/{path} meanwhile.")
 
     def _path(self, number: int) -> str:
         return f"{self._area}/{LOG}/{number:020d}.json"

@@ -66,6 +66,11 @@ class Change:
     state: Mapping[str, Any] = field(default_factory=dict)
     begun: datetime | None = None
 
+    def __post_init__(self) -> None:
+        # Two writers are told apart by what came since a batch's writer read the log, and two who
+        # replace files by whether the files are still there.
+        assert self.transaction is None or not self.removed, "a batch only adds files"
+
     def refuse_late(self) -> None:
         """Refuse a change whose files a clean-up may have removed already.
 
