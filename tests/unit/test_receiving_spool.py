@@ -54,6 +54,45 @@ def test_a_start_changes_nothing_that_is_whole(tmp_path: Path) -> None:
     assert (tmp_path / "a.log").read_bytes() == b"0\n1\n2\n"
 
 
+def test_a_start_after_a_crash_does_not_touch_a_whole_file(tmp_path: Path) -> None:
+    """A file of the same length with another time would be shipped again, as a new one. What stands
+    in it is synced all the same, before the log forgets it.
+    """
+    opened = Spool(tmp_path)
+    opened.commit({"a.log": b"one\n", "b.log": b"x\n"}, 1)
+    opened.commit({"a.log": b"two\n"}, 2)
+    opened._close_files()
+    os.utime(tmp_path / "a.log", ns=(1, 1))
+    (tmp_path / "b.log").write_bytes(b"\0\0")
+
+    with Spool(tmp_path) as again:
+        assert again.state == 2
+    assert (tmp_path / "a.log").stat().st_mtime_ns == 1
+    assert (tmp_path / "b.log").read_bytes() == b"x\n"
+
+
+def test_what_a_full_disk_kept_out_touches_no_file_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two files one was written: the next try writes the other one alone."""
+    opened = Spool(tmp_path)
+    write = spool._Target.write
+
+    def half(target: spool._Target, offset: int, data: bytes) -> None:
+        if target.path.name == "b.log":
+            raise OSError(errno.ENOSPC, "full")
+        write(target, offset, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spool._Target, "write", half)
+        opened.commit({"a.log": b"one\n", "b.log": b"x\n"}, 1)
+    os.utime(tmp_path / "a.log", ns=(1, 1))
+    opened.close()
+
+    assert (tmp_path / "a.log").stat().st_mtime_ns == 1
+    assert (tmp_path / "b.log").read_bytes() == b"x\n"
+
+
 def test_half_a_line_of_another_program_is_not_continued(tmp_path: Path) -> None:
     """Ours begins on a line of its own."""
     (tmp_path / "a.log").write_bytes(b"half")

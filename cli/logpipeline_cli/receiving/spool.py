@@ -4,8 +4,9 @@ durable step.
 A shipper reads these files while they grow. A file that becomes shorter is a new file to it, whose
 lines it ships again, so a torn last line must never be cut off after a crash: it has to be
 completed with the very bytes that were meant. So what is to be written is first written to the redo
-log (`.redo`), with its places, and synced; a start writes all of it again to the same places. The
-log also holds the *state* (a position in the source), so that position and lines cannot disagree.
+log (`.redo`), with its places, and synced; a start writes those of it that the files lack to the
+same places. The log also holds the *state* (a position in the source), so that position and lines
+cannot disagree.
 """
 
 from __future__ import annotations
@@ -92,7 +93,14 @@ class _Target:
             return False
 
     def write(self, offset: int, data: bytes) -> None:
+        """Let *data* stand at *offset*. Bytes that stand there already are not written again: a
+        file with a new time and its old length looks as if a program had written the same anew.
+        """
+        # They may be in the kernel's memory only.
         self.is_dirty = True
+        found = os.pread(self.descriptor, len(data), offset) if offset < self.size else b""
+        if data.startswith(found):
+            data, offset = data[len(found) :], offset + len(found)
         view = memoryview(data)
         while view:
             done = os.pwrite(self.descriptor, view, offset)
