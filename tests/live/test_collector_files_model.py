@@ -154,5 +154,6 @@ def content(file: CommittedFile) -> bytes:
 
 
 TestFiles = pytest.mark.long(Files.TestCase)
-# Most faults need a file, a commit, a rotation and some more; the default of 50 has few of them.
-TestFiles.settings = settings(stateful_step_count=80)
+# Most faults need a file, a commit, a rotation and some more; the default of 50 has few of them. An
+# example writes hundreds of real files: half as many as the profile says are enough.
+TestFiles.settings = settings(stateful_step_count=80, max_examples=settings().max_examples // 2)

@@ -14,6 +14,7 @@ import pytest
 from components.consuming import HOSTS, Reading, Streams, in_order, streams_on
 from components.kafka_broker import Broker, kafka_broker
 from components.sink_batches import CREATED, batch_of, message, plain_batch
+from faults.settings import is_soak
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.sinks import kafka
@@ -248,7 +249,8 @@ POINTS = (
     "consume.processed",
     "consume.saved",
 )
-POINT_ROUNDS, RANDOM_ROUNDS, BROKER_ROUNDS = 15, 8, 3
+# Each place once; a broker takes long to come back.
+POINT_ROUNDS, RANDOM_ROUNDS, BROKER_ROUNDS = (15, 8, 3) if is_soak() else (5, 5, 2)
 
 
 async def stored(broker: Broker) -> int:

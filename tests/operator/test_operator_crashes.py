@@ -11,6 +11,7 @@ import pytest
 
 from api_server.states import State, differences
 from api_server.world import FORMER, LATTER, World
+from faults.settings import is_soak
 
 pytest_plugins = ["api_server.world_fixture"]
 
@@ -18,8 +19,10 @@ pytest_plugins = ["api_server.world_fixture"]
 CREATE_WRITES_MIN = 20
 UPDATE_WRITES_MIN = 10
 DELETE_WRITES_MIN = 6
-# Processes share the kills: one test has those after the first write, the fifth, and so on.
+# Processes share the kills: one test has those after the first write, the fifth, and so on. A soak
+# has a kill after each write, else every other one is enough.
 SHARES = 4
+TRIED = range(SHARES) if is_soak() else range(0, SHARES, 2)
 GONE: State = {"resource": None, "children": {}, "binding": None, "allowed": [], "jetstream": {}}
 
 
@@ -77,7 +80,7 @@ async def cut(
 
 
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("share", TRIED)
 async def test_operator_killed_after_any_write_of_a_create_or_delete(
     here: World, say: Callable[[str], None], share: int
 ) -> None:
@@ -120,7 +123,7 @@ async def test_operator_killed_in_the_middle_of_a_create_and_of_a_delete(here: W
 
 
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("share", TRIED)
 async def test_operator_killed_after_any_write_of_an_update(
     here: World, say: Callable[[str], None], share: int
 ) -> None:

@@ -34,8 +34,8 @@ from tables.victims import busy_worker_of, jvm_of
 from waiting import eventually
 
 VICTIMS = ("driver", "jvm", "worker", "server")
-# With each of a soak's seeds. The newest Spark meets each of them once.
-ROUNDS = 50 if is_soak() else len(VICTIMS) if IS_NEWEST else 24
+# With each of a soak's seeds. Else each of them is struck twice, or once with the newest Spark.
+ROUNDS = 50 if is_soak() else len(VICTIMS) if IS_NEWEST else 2 * len(VICTIMS)
 PARTITIONS = 3
 HOSTS = ("node-a", "node-b", "node-c", "node-d")
 # A batch takes about half a second, so that one is in progress all the time between two commits.

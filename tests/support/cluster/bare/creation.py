@@ -138,6 +138,7 @@ def _start(record: Record, programs: Path, pause: Path) -> ClusterPlaces:
     certificates.make(at.certificates, certificates.identities(addresses, record.nodes))
     _write_kubeconfigs(record)
     network.add_bridge(record.name, addresses)
+    containers.weigh()
     for machine in machines(record):
         own = node.programs(at, addresses, machine.name, machine.index, programs)
         is_first = machine.index == 0
