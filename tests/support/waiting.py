@@ -10,11 +10,10 @@ from typing import TypeVar, cast, overload
 
 T = TypeVar("T")
 
-POLL_S = 0.02
-# A condition that takes long, as a command does, is looked at again after so many times as long a
-# pause: those that run beside it need the processors in order to make it true.
-PAUSE_SHARE = 4.0
-POLL_S_MAX = 1.0
+POLL_S = 0.01
+# A condition that takes long, as a command does, is looked at again after as long a pause: those
+# that run beside it need the processors in order to make it true.
+POLL_S_MAX = 0.5
 # The limit for a wait that will never end. It is wide, since other tests may use the processors.
 WITHIN_S = 30.0
 
@@ -53,5 +52,4 @@ async def eventually(
                 return cast(T, seen)
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s} s: {what or condition}; last: {seen!r}")
-        took_s = time.monotonic() - began
-        await asyncio.sleep(min(max(POLL_S, PAUSE_SHARE * took_s), POLL_S_MAX))
+        await asyncio.sleep(min(max(POLL_S, time.monotonic() - began), POLL_S_MAX))
