@@ -20,6 +20,7 @@ from logpipeline_cli.receiving.spool import (
     Spool,
     SpoolBroken,
     SpoolFull,
+    SyncFailed,
     Write,
     encode,
     records_of,
@@ -185,12 +186,55 @@ def test_a_sync_that_failed_once_is_not_believed_again(
         patched.setattr(os, "fsync", failing)
         with pytest.raises(OSError, match="sync failed"):
             opened.checkpoint()
+    with pytest.raises(SyncFailed):
+        opened.checkpoint()
+    with pytest.raises(SyncFailed):
+        opened.commit({"a.log": b"two\n"}, 2)
     opened.close()
     (tmp_path / "a.log").write_bytes(b"")
 
     with Spool(tmp_path) as again:
         assert again.state == 1
     assert (tmp_path / "a.log").read_bytes() == b"one\n"
+
+
+def test_nothing_goes_into_a_redo_log_whose_name_may_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder could not be synced after the new log took the place of the former one."""
+    opened = Spool(tmp_path)
+    opened.commit({"a.log": b"one\n"}, 1)
+
+    def failing(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spool, "sync_folder", failing)
+        with pytest.raises(SyncFailed):
+            opened.checkpoint()
+    assert os.path.samestat(os.fstat(opened._redo), (tmp_path / REDO).stat())
+    with pytest.raises(SyncFailed):
+        opened.commit({"a.log": b"two\n"}, 2)
+    opened.close()
+
+
+def test_a_start_makes_the_names_of_files_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former process ended before it had done so: the redo log would be emptied, and the file
+    be gone after a power loss.
+    """
+    opened = Spool(tmp_path)
+    opened.commit({"host/a.log": b"one\n"}, 1)
+    opened._close_files()
+    synced: list[Path] = []
+
+    def noted(folder: Path) -> None:
+        synced.append(folder)
+
+    monkeypatch.setattr(spool, "sync_folder", noted)
+    Spool(tmp_path).close()
+    assert synced == [tmp_path / "host", tmp_path]
 
 
 @given(st.binary(max_size=200))

@@ -180,9 +180,11 @@ class Committer:
             log.error("stopped while the disk is full: lines are dropped", extra={"lines": lines})
 
     def _tidy(self) -> None:
+        # Only a full disk is waited for. After a sync that failed the next one may succeed without
+        # the bytes, and the redo log would be emptied, which alone has them.
         try:
             self.spool.checkpoint()
-        except OSError as error:
+        except SpoolFull as error:
             log.warning("the files could not be synced", extra={"reason": str(error)})
 
     def _note_full(self, error: SpoolFull | None) -> None:

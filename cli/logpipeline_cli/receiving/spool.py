@@ -52,7 +52,9 @@ class SpoolFull(Exception):
 
 
 class SyncFailed(OSError):
-    """A file could not be synced: the process has to end, and its next start repairs the file."""
+    """A file or a folder could not be synced: the process has to end, and its next start repairs
+    the file.
+    """
 
 
 class SpoolBroken(Exception):
@@ -176,7 +178,9 @@ class Spool:
 
         Raises:
             SpoolFull: there is no room now.
+            OSError: the disk fails; a start finds what the redo log has.
         """
+        self._check()
         with _full():
             self._apply()
             writes = tuple(self._placed(name, data) for name, data in lines.items() if data)
@@ -195,25 +199,28 @@ class Spool:
         """Sync the files, empty the redo log, and rotate the files that have reached their size.
 
         Raises:
-            OSError: the disk is full or failing; nothing is lost.
+            SpoolFull: there is no room now.
+            OSError: the disk fails; nothing is lost.
         """
+        self._check()
         if self._redo_bytes == self._redo_begun_bytes:
             return
-        self._apply()
-        for target in self._targets.values():
-            self._sync(target)
-        reach("receive.synced")
-        self._begin_redo()
-        # Only now: the redo log names places in the files by their names.
-        for name in [name for name in self._targets if self._is_large(name)]:
-            self._rotate(name)
+        with _full():
+            self._apply()
+            for target in self._targets.values():
+                self._sync(target)
+            reach("receive.synced")
+            self._begin_redo()
+            # Only now: the redo log names places in the files by their names.
+            for name in [name for name in self._targets if self._is_large(name)]:
+                self._rotate(name)
 
     def close(self) -> None:
         """Write and sync the remaining lines, unless the disk is full, and unlock the folder."""
         try:
             if self._has_failed:
                 return
-            with suppress(SpoolFull), _full():
+            with suppress(SpoolFull):
                 self.checkpoint()
         finally:
             self._close_files()
@@ -242,14 +249,19 @@ class Spool:
     def _recover(self) -> None:
         path = self.folder / REDO
         raw = path.read_bytes() if path.exists() else b""
+        folders = set[Path]()
         for record in records_of(raw):
             for write in record.writes:
                 target = self._target(write.name)
+                folders.add(target.path.parent)
                 # It is shorter only where another program removed or cut it.
                 target.write(min(write.offset, target.size), write.data)
             self.state = record.state
         for target in self._targets.values():
             self._sync(target)
+        # The former process may have ended between a new file and the sync of its name.
+        for folder in folders:
+            self._sync_folder(folder)
         self._begin_redo()
 
     def _begin_redo(self) -> None:
@@ -260,14 +272,15 @@ class Spool:
             _write_all(descriptor, data, 0)
             os.fsync(descriptor)
             os.rename(temporary, path)
-            sync_folder(self.folder)
         except BaseException:
             os.close(descriptor)
             raise
-        if self._redo >= 0:
-            os.close(self._redo)
-        self._redo = descriptor
+        # At once: the former one has no name any more, and no start would find what it gets.
+        former, self._redo = self._redo, descriptor
         self._redo_bytes = self._redo_begun_bytes = len(data)
+        if former >= 0:
+            os.close(former)
+        self._sync_folder(self.folder)
 
     def _log(self, record: Record) -> None:
         data = encode(record)
@@ -310,19 +323,23 @@ class Spool:
         path = self.folder / name
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True)
-            sync_folder(path.parent.parent)
+            self._sync_folder(path.parent.parent)
         is_new = not path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         target = _Target(path, os.open(path, flags, FILE_MODE))
         self._targets[name] = target
         self._names.add(name)
         if is_new:
-            sync_folder(path.parent)
+            self._sync_folder(path.parent)
         return target
 
     def _drop(self, name: str) -> None:
         self._sync(self._targets[name])
         os.close(self._targets.pop(name).descriptor)
+
+    def _check(self) -> None:
+        if self._has_failed:
+            raise SyncFailed(errno.EIO, "sync failed before: start again", self.folder)
 
     def _sync(self, target: _Target) -> None:
         try:
@@ -330,6 +347,14 @@ class Spool:
         except SyncFailed:
             self._has_failed = True
             raise
+
+    def _sync_folder(self, folder: Path) -> None:
+        try:
+            sync_folder(folder)
+        except OSError as error:
+            # A new name in it may be gone after a power loss, that of the redo log, too.
+            self._has_failed = True
+            raise SyncFailed(errno.EIO, f"sync failed: {error.strerror}", folder) from error
 
     def _is_large(self, name: str) -> bool:
         target = self._targets.get(name)
@@ -346,7 +371,7 @@ class Spool:
             free -= 1
         for age in range(free, 0, -1):
             os.rename(aged[age - 1], aged[age])
-        sync_folder(path.parent)
+        self._sync_folder(path.parent)
         self._drop(name)
 
 
