@@ -140,6 +140,14 @@ def test_names_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
         assert opened.name_of("5.log") == OVERFLOW
 
 
+def test_names_are_bounded_before_they_are_files(tmp_path: Path) -> None:
+    """One request may bring any number of them."""
+    with Spool(tmp_path, names_max=2) as opened:
+        found = [opened.name_of(f"{number}.log") for number in range(4)]
+        assert found == ["0.log", "1.log", OVERFLOW, OVERFLOW]
+        assert opened.name_of("1.log") == "1.log"
+
+
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     """Two processes would write over each other's lines."""
     with Spool(tmp_path), pytest.raises(FileLocked):

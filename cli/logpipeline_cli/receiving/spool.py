@@ -162,7 +162,12 @@ class Spool:
 
     def name_of(self, name: str) -> str:
         """Return *name*, or `OVERFLOW` where there are too many names already."""
-        if name in self._names or len(self._names) < self._names_max:
+        if name in self._names:
+            return name
+        if len(self._names) < self._names_max:
+            # At once: one request may bring more names than there is room for, before the first of
+            # them is a file.
+            self._names.add(name)
             return name
         return OVERFLOW
 
