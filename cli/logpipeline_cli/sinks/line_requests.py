@@ -9,13 +9,7 @@ from typing import NamedTuple
 
 from logpipeline.consuming.message import Batch
 from logpipeline_cli.batches import json_lines
-from logpipeline_cli.sinks.destination import (
-    Refused,
-    created_of,
-    name_of,
-    part_name,
-    parts,
-)
+from logpipeline_cli.sinks.destination import created_of, name_of, part_name, parts
 
 
 class _Message(NamedTuple):
@@ -27,33 +21,31 @@ class _Message(NamedTuple):
 class LineRequests:
     """Gives the lines to *send*, with the name of their request. A request holds whole messages.
 
-    If a request is refused, those of its batch that were taken before stay. The reader then hands
-    out each message alone, under another name, to find the one that is refused: those that were
-    taken are not sent again. A process that is killed in between does not know of them.
+    If a batch ends at one of its requests, those before it stay. The reader may then hand out each
+    message alone, under another name, to find the one that is refused, also where its tries are
+    over: what was taken is not sent again. A process that is killed in between does not know of it,
+    and of a request without an answer it is not known at all.
     """
 
     def __init__(self, send: Callable[[str, list[bytes]], Awaitable[None]]) -> None:
         self._send = send
-        # Sequences that were taken of the last refused batch of each stream, by its creation, too.
+        # Sequences of the batch in hand that were taken, of each stream, by its creation, too.
         self._taken: dict[tuple[str, str], set[int]] = {}
 
     async def write(self, batch: Batch) -> None:
         """Send the lines of *batch*; raises what *send* does."""
         stream = (batch.stream, created_of(batch))
+        # A batch before this one does not come again.
+        taken = {each for each in self._taken.get(stream, ()) if each >= batch.first}
+        self._taken[stream] = taken
         messages = [_message_of(each.sequence, json_lines(each)) for each in batch.messages]
-        if {each.sequence for each in messages} <= self._taken.get(stream, set()):
-            return
-        name, taken = name_of(batch), set[int]()
+        name = name_of(batch)
         for number, part in enumerate(parts(messages, lambda each: each.size_bytes)):
             lines = [line for each in part for line in each.lines]
-            try:
-                if lines:
-                    await self._send(part_name(name, number), lines)
-            except Refused:
-                if taken:
-                    self._taken[stream] = taken
-                raise
-            taken |= {each.sequence for each in part}
+            sequences = {each.sequence for each in part}
+            if lines and not sequences <= taken:
+                await self._send(part_name(name, number), lines)
+            taken |= sequences
 
 
 def _message_of(sequence: int, lines: list[bytes]) -> _Message:
