@@ -3,7 +3,10 @@
 Loki drops an entry that has the labels, the timestamp and the line of one that it holds already.
 That is what makes a repeated batch harmless as long as Loki holds the entries in memory, and what
 would lose lines: a program that writes the same line twice within the resolution of its timestamps.
-So two such lines of a batch get timestamps that are a nanosecond apart, always the same ones.
+So two such lines of a batch get timestamps that are a nanosecond apart, always the same ones. Two
+such lines of different batches are one to Loki, which knows nothing else of an entry: a container
+runtime may give both the same time, and the lines of a plain file have that of their message, so
+that thousands of equal ones reach into the nanoseconds of the next message.
 """
 
 from __future__ import annotations
@@ -35,16 +38,20 @@ class Entry(NamedTuple):
 
 
 def entries(batch: Batch, more: Mapping[str, str]) -> list[Entry]:
-    """Return the entries of *batch*, with *more* labels, no two of them equal to Loki."""
+    """Return the entries of *batch*, with *more* labels, no two of them equal to Loki.
+
+    It takes a time in proportion to their number, however many are equal.
+    """
     name = name_of(batch)
-    taken: set[tuple[tuple[tuple[str, str], ...], int, str]] = set()
+    # Of each time that is taken, a later one that may be free: all between are taken, too.
+    later_ns: dict[tuple[tuple[tuple[str, str], ...], int, str], int] = {}
     found = []
     for line in batch.lines:
         text, exact = readable(line.text)
         labels, time_ns = _labels(line, more), line.time_ns
-        while (labels, time_ns, text) in taken:
-            time_ns += 1
-        taken.add((labels, time_ns, text))
+        while (taken := (labels, time_ns, text)) in later_ns:
+            time_ns = later_ns[taken]
+        later_ns[taken] = later_ns[labels, line.time_ns, text] = time_ns + 1
         metadata = {
             "batch": name,
             "source": readable(line.source.encode("utf-8", "surrogateescape"))[0],
