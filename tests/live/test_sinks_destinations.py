@@ -10,6 +10,7 @@ import json
 import ssl
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,14 @@ import pytest
 from cluster.bare.certificates import Identity, make
 from components.destination_contract import Implementation, check
 from components.sink_batches import CREATED, batch_of, message, plain_batch
-from components.sink_servers import ClickHouse, Loki, OtlpReceiver, Receiver, Search
+from components.sink_servers import (
+    ClickHouse,
+    Loki,
+    OtlpReceiver,
+    Receiver,
+    Request,
+    Search,
+)
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.sinks import clickhouse, http, line_requests, loki, opensearch, otlp
@@ -28,7 +36,12 @@ from logpipeline_cli.sinks.destination import (
     created_of,
     name_of,
 )
-from logpipeline_cli.sinks.http_client import RETRY_AFTER_S_MAX, Answer, retry_after_s
+from logpipeline_cli.sinks.http_client import (
+    ANSWER_BYTES_MAX,
+    RETRY_AFTER_S_MAX,
+    Answer,
+    retry_after_s,
+)
 
 
 def arguments(kind: str, *words: str) -> argparse.Namespace:
@@ -220,14 +233,15 @@ async def test_records_that_an_otlp_receiver_rejects_are_no_success() -> None:
     ("statuses", "error"),
     [
         ([400, 429], TryAgain),
-        ([400, 201], Refused),
+        ([400, 201, 400], Refused),
+        ([400, 201, 201], TryAgain),
         ([503], TryAgain),
-        ([404, 400], Misdirected),
+        ([404, 400, 404], Misdirected),
     ],
 )
 async def test_each_document_has_an_outcome(statuses: list[int], error: type[Exception]) -> None:
     """A bulk request succeeds although its documents do not; what can be written later is, before
-    the rest is refused.
+    the rest is refused. One of these comes once more, alone.
     """
     with Search(statuses=deque(statuses)).serving() as server:
         args = arguments("opensearch", "--url", server.url, "--index", "logs")
@@ -235,6 +249,48 @@ async def test_each_document_has_an_outcome(statuses: list[int], error: type[Exc
         with pytest.raises(error):
             await destination.write(plain_batch(b"one", b"two"))
         await destination.close()
+
+
+@dataclass
+class Wordy(Search):
+    """Says with each error the text that it is about, as far as it is asked to."""
+
+    reason_bytes: int = 2**20
+
+    def take(self, request: Request) -> tuple[int, bytes]:
+        """Create the documents, and explain."""
+        status, data = super().take(request)
+        answer = json.loads(data)
+        for item in answer["items"]:
+            if "error" in item["create"]:
+                error = item["create"]["error"] = {"type": "document_parsing_exception"}
+                if request.query["filter_path"].endswith("items.create.error"):
+                    error["reason"] = "x" * self.reason_bytes
+        return status, json.dumps(answer).encode()
+
+
+@pytest.mark.parametrize("reason_bytes", [ANSWER_BYTES_MAX // 4, ANSWER_BYTES_MAX + 1])
+async def test_a_refusal_that_repeats_its_line_is_understood(reason_bytes: int) -> None:
+    """The reasons of all together, or the one alone, are longer than what is read of an answer."""
+    with Wordy(statuses=deque([400] * 6), reason_bytes=reason_bytes).serving() as server:
+        args = arguments("opensearch", "--url", server.url, "--index", "logs")
+        destination = opensearch.destination_of(args)
+        with pytest.raises(Refused, match=r"400 to a line: .*document_parsing_exception.*x"):
+            await destination.write(plain_batch(*[b"one"] * 5))
+        await destination.close()
+
+
+async def test_the_answer_for_many_short_lines_can_be_read() -> None:
+    """Each has its place in the answer, however short it is."""
+    with Search().serving() as server:
+        args = arguments("opensearch", "--url", server.url, "--index", "logs")
+        destination = opensearch.destination_of(args)
+        await destination.write(batch_of([message(1, b"\n" * 20_000)]))
+        await destination.close()
+
+    counts = [request.data.count(b"\n") // 2 for request in server.requests]
+    assert sum(counts) == 20_000
+    assert max(counts) * opensearch.ITEM_BYTES_MAX <= ANSWER_BYTES_MAX
 
 
 @pytest.mark.parametrize(("code", "error"), [(117, Refused), (60, Misdirected), (241, TryAgain)])

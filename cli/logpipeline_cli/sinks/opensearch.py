@@ -7,8 +7,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from logpipeline import json_text
 from logpipeline.consuming.message import Batch
@@ -30,8 +30,13 @@ from logpipeline_cli.sinks.http_client import (
     http_options,
 )
 
-# Of each line the answer then says only what went wrong.
-QUERY = "filter_path=errors,items.create.status,items.create.error"
+# Of each line the answer then says only what went wrong. The whole error may repeat the line: an
+# answer for many would be longer than what is read of it.
+QUERY = "filter_path=errors,items.create.status,items.create.error.type"
+QUERY_ALONE = "filter_path=errors,items.create.status,items.create.error"
+# More than such an answer says of a line, so that those of a request fit into `ANSWER_BYTES_MAX`.
+ITEM_BYTES_MAX = 256
+CREATED = 201
 # There is a document of this id: the line was written before.
 IS_THERE = 409
 _INDEX = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}")
@@ -50,6 +55,21 @@ def documents(batch: Batch, index: str) -> Iterator[bytes]:
             yield action + b"\n" + _OWN_HEAD + line[len(_HEAD) :] + b"\n"
 
 
+class _Item(NamedTuple):
+    """What became of a document, as an answer says it."""
+
+    status: int
+    error: Any
+
+    @property
+    def is_there(self) -> bool:
+        return self.status in (200, CREATED, IS_THERE)
+
+    @property
+    def is_for_later(self) -> bool:
+        return self.status in AGAIN or self.status >= 500
+
+
 class BulkDestination:
     """Creates the lines in *index*, which may be an alias or a data stream."""
 
@@ -62,52 +82,75 @@ class BulkDestination:
 
     async def write(self, batch: Batch) -> None:
         """Create the documents; see `Destination.write`."""
-        for part in parts(documents(batch, self._index), len):
-            answer = await self._client.post(
-                b"".join(part),
-                {"Content-Type": "application/x-ndjson"},
-                path=f"{self._client.base}/_bulk",
-                query=QUERY,
-            )
-            self._client.check(answer)
-            self._check_items(answer)
+        for part in parts(documents(batch, self._index), _size):
+            answer = await self._bulk(part, QUERY)
+            try:
+                items = _items(answer)
+            except ValueError as error:
+                raise TryAgain(
+                    f"{self._client.where} answered something else than to _bulk: {answer.said}"
+                ) from error
+            failed = [pair for pair in zip(items, part, strict=False) if not pair[0].is_there]
+            if failed:
+                # Documents that only have to wait are written first; the others are refused then.
+                item, document = min(failed, key=lambda pair: not pair[0].is_for_later)
+                if not item.is_for_later:
+                    item = await self._alone(document, item)
+                raise self._error_of(item)
 
     async def close(self) -> None:
         """Close the connection."""
         await self._client.close()
 
-    def _check_items(self, answer: Answer) -> None:
-        """Look what became of each document.
+    async def _bulk(self, part: Sequence[bytes], query: str) -> Answer:
+        answer = await self._client.post(
+            b"".join(part),
+            {"Content-Type": "application/x-ndjson"},
+            path=f"{self._client.base}/_bulk",
+            query=query,
+        )
+        self._client.check(answer)
+        return answer
 
-        Raises:
-            TryAgain, Refused, Misdirected: some were not created.
-        """
-        where = self._client.where
+    async def _alone(self, document: bytes, item: _Item) -> _Item:
+        """Return what becomes of *document* when it comes alone, with the whole error."""
+        answer = await self._bulk([document], QUERY_ALONE)
         try:
-            found = json_text.parse(answer.data)
-            items = [item["create"] for item in found.get("items", ())] if found["errors"] else []
-            failed = [item for item in items if int(item["status"]) not in (200, 201, IS_THERE)]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise TryAgain(
-                f"{where} answered something else than to _bulk: {answer.said}"
-            ) from error
-        # Documents that only have to wait are written first; the others are refused then.
-        for item in sorted(failed, key=lambda item: not _is_for_later(int(item["status"]))):
-            status = int(item["status"])
-            reason = f"{where} answered {status} to a line: {_said(item)}"
-            if _is_for_later(status):
-                raise TryAgain(reason)
-            if status in MISDIRECTED:
-                raise Misdirected(f"{reason}; check the index and the rights of the login")
-            raise Refused(reason)
+            return next(iter(_items(answer)), _Item(CREATED, None))
+        except ValueError:
+            # It is longer than what is read of an answer.
+            return item._replace(error=answer.said)
+
+    def _error_of(self, item: _Item) -> Exception:
+        """Return what is raised for a document that was not created."""
+        where = self._client.where
+        if item.is_there:
+            return TryAgain(f"{where} refused a line, and took it when it came alone")
+        said = json.dumps(item.error, ensure_ascii=False)[:SAID_CHARS_MAX]
+        reason = f"{where} answered {item.status} to a line: {said}"
+        if item.is_for_later:
+            return TryAgain(reason)
+        if item.status in MISDIRECTED:
+            return Misdirected(f"{reason}; check the index and the rights of the login")
+        return Refused(reason)
 
 
-def _is_for_later(status: int) -> bool:
-    return status in AGAIN or status >= 500
+def _items(answer: Answer) -> list[_Item]:
+    """Return what became of each document; nothing where all were created.
+
+    Raises:
+        ValueError: it is no answer to `_bulk`.
+    """
+    try:
+        found = json_text.parse(answer.data)
+        items = [item["create"] for item in found.get("items", ())] if found["errors"] else []
+        return [_Item(int(item["status"]), item.get("error")) for item in items]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(str(error)) from error
 
 
-def _said(item: dict[str, Any]) -> str:
-    return json.dumps(item.get("error"), ensure_ascii=False)[:SAID_CHARS_MAX]
+def _size(document: bytes) -> int:
+    return max(len(document), ITEM_BYTES_MAX)
 
 
 def destination_of(args: argparse.Namespace) -> BulkDestination:
