@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.observe.metrics import Metrics
+from logpipeline_cli.receiving import journal
+from logpipeline_cli.receiving.journal import Journal, JournalConfig
 from logpipeline_cli.receiving.journal_entries import Entry, EntryReader, text_line
 
 
@@ -72,3 +78,45 @@ def test_a_line_of_text_shows_what_journalctl_shows(message: object, wanted: byt
 def test_an_entry_without_a_message_stays_as_it_is(line: bytes) -> None:
     """Nothing of it is lost."""
     assert text_line(line) == line
+
+
+@dataclass
+class Printing:
+    """A journalctl that prints *data*, and notes how much of it is asked for at a time."""
+
+    data: bytes
+    sizes: list[int] = field(default_factory=list)
+
+    @property
+    def stdout(self) -> Printing:
+        """Where it prints to."""
+        return self
+
+    async def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, all of them where no *size* is given."""
+        self.sizes.append(size)
+        end = size if size >= 0 else len(self.data)
+        piece, self.data = self.data[:end], self.data[end:]
+        return piece
+
+
+@pytest.mark.parametrize(
+    ("cursor", "start"), [("c1", "--after-cursor=c1"), ("gone", "--cursor=c1")]
+)
+async def test_a_look_at_the_position_holds_no_more_than_a_piece(
+    monkeypatch: pytest.MonkeyPatch, cursor: str, start: str
+) -> None:
+    """The entry there may be a core dump of hundreds of MiB."""
+    monkeypatch.setattr(journal, "READ_BYTES", 1000)
+    process = Printing(printed("x" * 9000, "c1") + b"\n")
+
+    @asynccontextmanager
+    async def printing(*_: object) -> AsyncIterator[Printing]:
+        yield process
+
+    monkeypatch.setattr(Journal, "_journalctl", printing)
+    looking = Journal(JournalConfig(), Metrics("receiver"))
+    looking._cursor = cursor
+
+    assert await looking._start() == start
+    assert set(process.sizes) == {1000}

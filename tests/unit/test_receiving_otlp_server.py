@@ -204,6 +204,22 @@ async def test_what_waits_for_the_disk_has_a_limit(tmp_path: Path) -> None:
         assert not exchange.has_asked_for_more.is_set()
 
 
+async def test_room_that_others_took_meanwhile_is_no_room(tmp_path: Path) -> None:
+    """Many bodies may be read while there is still room for each of them."""
+    async with serving(tmp_path, waiting_bytes_max=1) as application:
+        exchange = Exchange()
+        exchange.give(BODY[:9], more=True)
+        running = asyncio.create_task(exchange.run(application))
+        await exchange.has_asked_for_more.wait()
+        other = application._committer.give({"other.log": b"x\n"}, 1)
+        exchange.give(BODY[9:])
+
+        assert await running == 429
+        assert exchange.headers[b"retry-after"] == b"1"
+        await other
+        assert await answered(application, Exchange(), BODY) == 200
+
+
 async def test_a_receiver_that_ends_asks_for_a_repetition(tmp_path: Path) -> None:
     """With 500, which an exception becomes, a client drops its records."""
     async with serving(tmp_path) as application:

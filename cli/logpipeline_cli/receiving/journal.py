@@ -15,7 +15,7 @@ from typing import Literal
 from logpipeline.observe.metrics import Metrics
 from logpipeline.process import end_with_parent
 from logpipeline_cli.receiving.committer import Committer
-from logpipeline_cli.receiving.journal_entries import EntryReader, text_line
+from logpipeline_cli.receiving.journal_entries import Entry, EntryReader, text_line
 
 FILE = "journal.log"
 PROGRAM = "journalctl"
@@ -87,7 +87,11 @@ class Journal:
             return ""
         async with self._journalctl(f"--cursor={self._cursor}", "--lines=1") as process:
             assert process.stdout is not None
-            entries = EntryReader().feed(await process.stdout.read())
+            # In pieces: an entry may be a core dump.
+            reader = EntryReader()
+            entries: list[Entry] = []
+            while not entries and (data := await process.stdout.read(READ_BYTES)):
+                entries = reader.feed(data)
         if not entries:
             return None
         first = entries[0].cursor

@@ -135,8 +135,7 @@ class Application:
             async with asyncio.timeout(BODY_S_MAX):
                 while True:
                     # Looked at before each read, so that a refused request takes no memory.
-                    if not self._committer.has_room or self._body_bytes > BODIES_BYTES_MAX:
-                        raise _Refused(429, "too much is in flight", BUSY_RETRY_S)
+                    self._check_room(is_full=self._body_bytes > BODIES_BYTES_MAX)
                     part = await receive()
                     if part["type"] == "http.disconnect":
                         raise _Disconnected
@@ -147,6 +146,9 @@ class Application:
                         raise _Refused(413, f"a body may have {BODY_BYTES_MAX} bytes")
                     if not part.get("more_body"):
                         break
+            # Once more: others that were read meanwhile may have taken the room. What is parsed is
+            # given before anything else happens.
+            self._check_room()
             return parse(bytes(body))
         except TimeoutError:
             message = f"the body did not come within {BODY_S_MAX} s"
@@ -155,6 +157,10 @@ class Application:
             raise _Refused(400, str(error)) from None
         finally:
             self._body_bytes -= len(body)
+
+    def _check_room(self, *, is_full: bool = False) -> None:
+        if is_full or not self._committer.has_room:
+            raise _Refused(429, "too much is in flight", BUSY_RETRY_S)
 
     async def _commit(self, logs: Logs) -> None:
         lines: dict[str, list[bytes]] = {}
