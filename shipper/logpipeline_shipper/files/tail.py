@@ -31,10 +31,7 @@ from logpipeline_shipper.files.open_file import (
     open_reader,
 )
 from logpipeline_shipper.files.place import Place
-from logpipeline_shipper.files.reader import Part, Reader, leading_nuls
-
-# Fewer NULs may be the beginning of a line.
-NUL_RUN_MIN = 512
+from logpipeline_shipper.files.reader import NUL_RUN_MIN, Part, Reader, leading_nuls
 
 
 class Outcome(Enum):
