@@ -346,7 +346,8 @@ class Chain(ReadCounters):
 
     def _is_passed(self, generation: Generation, now_s: float) -> bool:
         """Return whether newer files do not wait for *generation*, which has nothing new."""
-        if not generation.is_passed or generation.is_waiting:
+        if not generation.is_passed or generation.is_waiting or generation.is_written_unlisted:
+            # Of a file without a name only a read shows whether it has more.
             return False
         may_end = generation.has_rest or generation.file is None
         return not (may_end and self._patience(generation, now_s).is_final)
