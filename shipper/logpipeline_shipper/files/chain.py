@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -355,10 +354,7 @@ class Chain(ReadCounters):
     def _patience(self, generation: Generation, now_s: float) -> Patience:
         if self._is_ending or generation.is_compressed:
             return Patience(may_pass=True, is_final=True)
-        found = patience_with(generation, now_s, self._limits)
-        if found.is_final and generation.is_written_unlisted:
-            return replace(found, is_final=False)
-        return found
+        return patience_with(generation, now_s, self._limits)
 
     def _previous(self, generation: Generation) -> Previous | None:
         """Return the generation before *generation*, with its length where its end was seen."""
@@ -526,9 +522,8 @@ class Chain(ReadCounters):
             handle, since = generation.handle, generation.gone_since_s
             if handle is not None and handle.deleted_since is not None:
                 # The budget closed it. It was open until then, so its length is exact.
-                if generation.read.offset >= handle.size_at_close:
-                    # It was kept open for what a program may still write.
-                    self.unseen_generations += 1
+                # If all of it was read, a program was still writing to it.
+                self.unseen_generations += generation.read.offset >= handle.size_at_close
                 self._lose(generation, handle.size_at_close, DELETED)
             elif since is not None and self._is_gone(since, now_s):
                 if not generation.is_verified or generation.has_rest:
