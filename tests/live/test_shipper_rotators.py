@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from components.shipping import (
     until_stored,
 )
 from logpipeline.embedded import EmbeddedServer
+from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import HostSources
 
 # The names of log4j2 and logback, of their users, of logrotate with dateformat and extension, of
@@ -85,3 +87,44 @@ async def test_what_is_moved_away_stays_with_its_source(
 
     assert {batch_of(message).source for message in messages} == {str(live)}
     assert read_once(messages) == {(HOST, str(live)): lines_of(0, 10 * ROUNDS)}
+
+
+async def test_what_a_program_writes_on_into_its_removed_log_arrives(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """For much longer than a file that no program has open is waited for."""
+    logs = tmp_path / "logs"
+    hosts = (HostSources(host=HOST, include=(f"{logs}/**",)),)
+    config = config_of(tmp_path, nats_server.url, hosts=hosts, read_out_s=10.0)
+    live, number = logs / "app.log", 1
+    logs.mkdir(exist_ok=True)
+    async with jetstream(nats_server) as js:
+        await make_stream(js)
+        async with shipping(config):
+            with live.open("ab", buffering=0) as log:
+                log.write(lines_of(0, 1))
+                await until_stored(js, live, lines_of(0, 1))
+                live.unlink()
+                removed_s = time.monotonic()
+                while time.monotonic() - removed_s < 2 * ReadLimits().grace_s + 1:
+                    log.write(lines_of(number, number + 1))
+                    number += 1
+                    await until_stored(js, live, lines_of(0, number))
+
+    assert number > 1
+
+
+async def test_members_that_are_appended_to_a_packed_log_arrive(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Each when it comes, though the file was read to its end before."""
+    logs = tmp_path / "logs"
+    hosts = (HostSources(host=HOST, include=(f"{logs}/**",)),)
+    config = config_of(tmp_path, nats_server.url, hosts=hosts, read_out_s=10.0)
+    logs.mkdir(exist_ok=True)
+    async with jetstream(nats_server) as js:
+        await make_stream(js)
+        async with shipping(config):
+            for number in range(3):
+                append(logs / "access.log.gz", gzip.compress(lines_of(number, number + 1)))
+                await until_stored(js, logs / "access.log", lines_of(0, number + 1))

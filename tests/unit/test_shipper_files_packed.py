@@ -113,3 +113,43 @@ def test_a_packed_file_that_a_thread_may_be_reading_is_left_to_it(
 
 def _read_by_two(reader: PackedReader, offset: int, size: int) -> bytes:
     raise AssertionError("two threads would read one packed file through one reader")
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_members_that_are_appended_to_a_packed_log_are_read(tmp_path: Path, ending: str) -> None:
+    """As nginx (`access_log … gzip`) and `gzip -c >>` write; also by a new process."""
+    folder, arrived = Folder(tmp_path), b""
+    packed = tmp_path / f"app.log.{ending}"
+    for run in range(3):
+        append(packed, PACK[ending](b"%d\n" % run))
+        arrived += joined(folder.drain())
+        folder.chain.close_idle(folder.now_s + 60 * (run == 1))
+    saved = folder.chain.saved()
+    append(packed, PACK[ending](b"3\n"))
+    arrived += joined(Folder(tmp_path, saved=saved).drain())
+
+    assert arrived == b"0\n1\n2\n3\n"
+    assert folder.chain.take_losses() == []
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_what_a_cut_packed_file_lacks_is_told_and_read_if_it_comes(
+    tmp_path: Path, ending: str
+) -> None:
+    """How many bytes it lacks is not known, and not invented."""
+    # Noise in its digits: packers write in large blocks.
+    lines = b"".join(b"%07d\n" % (number * 7919 % 10**7) for number in range(200_000))
+    data = PACK[ending](lines)
+    packed = tmp_path / f"app.log.1.{ending}"
+    packed.write_bytes(data[: len(data) // 2])
+    folder = Folder(tmp_path, batch_bytes=1 << 20, line_bytes=1 << 20)
+    append(folder.live, b"next\n")
+    arrived = folder.drain()
+    [lost] = folder.chain.take_losses()
+    assert (lost.start, lost.end - lost.start) == (len(joined(arrived)) - len(b"next\n"), 1)
+    assert folder.chain.unseen_generations == 1
+
+    append(packed, data[len(data) // 2 :])
+    arrived += folder.drain()
+    parts = [chunk.data for chunk in arrived if chunk.generation == lost.generation]
+    assert b"".join(parts) == lines

@@ -537,3 +537,51 @@ def test_the_rest_of_a_copied_log_comes_before_what_the_emptied_one_holds(tmp_pa
     early = folder.read_on()
 
     assert joined(read + early + folder.drain()) == b"one\ntwo\nthree\n"
+
+
+def test_what_a_program_writes_on_into_its_removed_log_is_read(tmp_path: Path) -> None:
+    """`rm`, or `rotate 0` without a word to the program: its lines are read until it closes the
+    file, those of the new log meanwhile, and a line in two writes is one.
+    """
+    folder = Folder(tmp_path)
+    with folder.live.open("ab", buffering=0) as log:
+        log.write(b"one\n")
+        chunks = folder.read()
+        folder.live.unlink()
+        chunks += folder.drain()
+        log.write(b"two\nth")
+        append(folder.live, b"another\n")
+        chunks += folder.drain()
+        log.write(b"ree\nfo")
+        chunks += folder.drain()
+    chunks += folder.drain()
+
+    removed = chunks[0].generation
+    assert joined([each for each in chunks if each.generation == removed]) == b"one\ntwo\nthree\nfo"
+    assert joined([each for each in chunks if each.generation != removed]) == b"another\n"
+    assert all(each.data.endswith(b"\n") for each in chunks[:-1])
+    assert folder.chain.identities() == [seen_identity(folder.live)]
+    assert (folder.chain.missing_bytes, folder.chain.unseen_generations) == (0, 0)
+
+
+def test_a_removed_log_that_is_written_for_too_long_is_told(tmp_path: Path) -> None:
+    """What comes later is nowhere, and nobody knows how much it is."""
+    folder = Folder(tmp_path, deleted_age_s=60.0)
+    with folder.live.open("ab", buffering=0) as log:
+        log.write(b"one\n")
+        folder.read()
+        folder.live.unlink()
+        append(folder.live, b"another\n")
+        folder.drain()
+        folder.now_s += 61.0
+        folder.drain()
+        log.write(b"two\n")
+
+        assert joined(folder.drain()) == b""
+    assert (folder.chain.missing_bytes, folder.chain.unseen_generations) == (0, 1)
+
+
+def seen_identity(path: Path) -> tuple[int, int, int]:
+    """Return the identity of *path* as a listing shows it."""
+    [[file]] = chain_files(path.parent, {path.name}, follow_link=False).values()
+    return file.identity

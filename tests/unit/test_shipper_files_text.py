@@ -72,3 +72,11 @@ def test_a_long_first_line_with_a_nul_is_text(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 2000 + b"\0" + b"y" * 2000)
 
     assert TextCheck(lambda path, reason: None).is_text(seen(path)) is True
+
+
+def test_a_hole_among_the_lines_makes_no_log_binary(tmp_path: Path) -> None:
+    """A power cut, or a program that does not append, leaves NULs where lines were."""
+    path = tmp_path / "app.log"
+    path.write_bytes(b"a line\n" * 100 + bytes(8192) + b"after the boot\n" * 100)
+
+    assert TextCheck(lambda path, reason: None).is_text(seen(path)) is True

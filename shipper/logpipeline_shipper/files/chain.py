@@ -345,7 +345,8 @@ class Chain(ReadCounters):
 
     def _is_passed(self, generation: Generation, now_s: float) -> bool:
         """Return whether newer files do not wait for *generation*, which has nothing new."""
-        if not generation.is_passed or generation.is_waiting:
+        if not generation.is_passed or generation.is_waiting or generation.is_written_unlisted:
+            # Of a file without a name only a read shows whether it has more.
             return False
         may_end = generation.has_rest or generation.file is None
         return not (may_end and self._patience(generation, now_s).is_final)
@@ -373,7 +374,9 @@ class Chain(ReadCounters):
             self.unreadable[reason] += 1
         generation.fail(reason, now_s)
         if reason.endswith(PACKED_BADLY) and generation.failures >= _BROKEN_TRIES:
-            self._lose(generation, generation.extent, DAMAGED)
+            # How many bytes it has, nobody knows: one stands for all.
+            self.unseen_generations += 1
+            self._lose(generation, generation.extent + 1, DAMAGED)
 
     def failing(self) -> list[tuple[Path, str]]:
         """Return the files that cannot be read now, each with the reason."""
@@ -519,6 +522,8 @@ class Chain(ReadCounters):
             handle, since = generation.handle, generation.gone_since_s
             if handle is not None and handle.deleted_since is not None:
                 # The budget closed it. It was open until then, so its length is exact.
+                # If all of it was read, a program was still writing to it.
+                self.unseen_generations += generation.read.offset >= handle.size_at_close
                 self._lose(generation, handle.size_at_close, DELETED)
             elif since is not None and self._is_gone(since, now_s):
                 if not generation.is_verified or generation.has_rest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from typing import Literal
 from logpipeline.codecs import Codec
 from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, look_at, open_reader
-from logpipeline_shipper.files.reader import leading_nuls
+from logpipeline_shipper.files.reader import NUL_RUN_MIN, leading_nuls
 from logpipeline_shipper.files.rotation_names import (
     ASIDE,
     chains_of,
@@ -32,6 +33,7 @@ SAMPLE_BYTES = 64 * 1024
 _SAMPLE_BYTES_MIN = 256
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x08\x1b"))
 _CONTROL_SHARE_MAX = 0.3
+_HOLE = re.compile(rb"\0{%d,}" % NUL_RUN_MIN)
 _JOURNAL_MAGIC = b"LPKSHHRH"
 
 # A deeper folder is a mistake, or an attack.
@@ -218,6 +220,8 @@ def is_binary(sample: bytes) -> bool:
     """
     if sample.startswith(_JOURNAL_MAGIC):
         return True
+    # A power cut, or a program that does not append, leaves a hole in a log: it is no content.
+    sample = _HOLE.sub(b"", sample)
     if b"\0" not in sample or (b"\n" in sample and len(sample) < _SAMPLE_BYTES_MIN):
         return False
     controls = len(sample) - len(sample.translate(None, _CONTROL))

@@ -19,7 +19,7 @@ from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.records import Committed
 from logpipeline_shipper.files.chunk import Chunk
 from logpipeline_shipper.files.listing import ChainFile
-from logpipeline_shipper.files.open_file import Handle
+from logpipeline_shipper.files.open_file import Closed, Handle
 from logpipeline_shipper.files.place import (
     BEGINNING,
     HEAD_BYTES,
@@ -152,6 +152,16 @@ class Generation:
         return self.handle is not None and self.handle.is_open
 
     @property
+    def is_written_unlisted(self) -> bool:
+        """Whether a program writes on to its file, which was removed."""
+        if self.file is not None or self.handle is None:
+            return False
+        try:
+            return self.handle.is_written()
+        except (Closed, OSError):
+            return False
+
+    @property
     def changed_since_s(self) -> float | None:
         """The time since which it is not the live file of its source, None while it is."""
         times = [time for time in (self.gone_since_s, self.newer_since_s) if time is not None]
@@ -251,6 +261,9 @@ class Generation:
         if file.compressed and not self.is_compressed and self.length is None:
             # Its length does not show whether it has more than was read: it has to be unpacked.
             self.is_passed = False
+        if file.compressed and file.identity == self.identity and file.size > self.stamp[0]:
+            # It was being written, or got a further member.
+            self._expect_more()
         if file.identity != self.identity:
             self.began_ns = None  # it is the time of another file
         self.file, self.identity, self.is_compressed = file, file.identity, file.compressed
@@ -261,6 +274,16 @@ class Generation:
         self.stamp = (file.size, file.mtime_ns)
         if not file.compressed and file.size > self.size:
             self._grow(file.size, now_s)
+
+    def _expect_more(self) -> None:
+        """Read it on from the offset, though its end was seen, or what was to be its rest could not
+        be read.
+        """
+        if self.is_missed:
+            self.is_lost = self.is_missed = False
+        if not self.is_lost:
+            self.length, self.is_passed = None, False
+        self.failures, self.retry_at_s = 0, 0.0
 
     def shorten(self, end: int, kept: Place | None, head: Head) -> None:
         """Note that its file is a copy, which begins with *head* and ends at *end*, before the end
@@ -342,6 +365,9 @@ class Generation:
         if not self.failures:
             self.failing_since_s = now_s
         self.failures += 1
+        if self.is_compressed:
+            # What stands at its end as its length need not be that.
+            self.size = self.read.offset
         self.close_handle()
         self.try_again(now_s + min(2.0 ** (self.failures - 1), _RETRY_MAX_S))
 

@@ -15,9 +15,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.reader import PackedReader, PlainReader, Reader
+
+T = TypeVar("T")
 
 # linux/stat.h: type, size and times as of `stat`, and the time of birth.
 _STATX_BASIC_AND_BIRTH = 0x0FFF
@@ -283,7 +286,15 @@ class Handle:
         """
         return self._ask(lambda reader: reader.data_start())
 
-    def _ask(self, ask: Callable[[Reader], int]) -> int:
+    def is_written(self) -> bool:
+        """Return whether a program has the file open for writing, though it has no name any more.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        return self._ask(lambda reader: reader.is_written())
+
+    def _ask(self, ask: Callable[[Reader], T]) -> T:
         self._budget.borrow(self)
         try:
             return ask(self.reader)

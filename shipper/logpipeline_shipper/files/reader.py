@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -51,10 +54,17 @@ class Reader(Content, Protocol):
 
     broken: str
 
+    def is_written(self) -> bool:
+        """Return whether a program has the file open for writing, though it has no name any more;
+        False where the system does not tell.
+        """
+
     def close(self) -> None:
         """Give the descriptor back."""
 
 
+# Fewer NULs may belong to a line.
+NUL_RUN_MIN = 512
 # In a file without holes, so many zeros are read to find the first byte after them.
 _ZEROS_MAX = 256 * 1024 * 1024
 
@@ -105,6 +115,22 @@ class PlainReader:
         except OSError:
             return self.size()  # nothing but a hole, or nothing at all
 
+    def is_written(self) -> bool:
+        """Return whether a program has the removed file open for writing, as far as Linux tells: it
+        grants no lease on such a file.
+        """
+        if not hasattr(fcntl, "F_SETLEASE") or os.fstat(self._descriptor).st_nlink:
+            return False
+        try:
+            # Whoever opens it during the lease has a signal sent to us: one that is ignored.
+            fcntl.fcntl(self._descriptor, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError as error:
+            # Or it is somebody else's file, or the file system knows no leases.
+            return error.errno == errno.EAGAIN
+        fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return False
+
     def close(self) -> None:
         """Give the descriptor back."""
         os.close(self._descriptor)
@@ -114,8 +140,9 @@ class PackedReader:
     """The content of a file that is packed by *codec*. It is unpacked while it is read: forwards
     each byte is unpacked once; a read backwards begins again.
 
-    Bytes before a damage are still returned; *broken* is then the reason. A reader has a state:
-    only one thread may use it.
+    Bytes before a damage are still returned; *broken* is then the reason. The file may grow while
+    it is open: what comes behind its end is unpacked by the next read. A reader has a state: only
+    one thread may use it.
     """
 
     compressed = True
@@ -132,7 +159,7 @@ class PackedReader:
         self._input_offset = 0
         self._buffer = bytearray()
         self._buffer_offset = 0
-        self._at_end = False
+        self._is_damaged = False
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to *size* bytes at *offset* of the content."""
@@ -143,31 +170,33 @@ class PackedReader:
             del self._buffer[:surplus]
             self._buffer_offset += surplus
             at = offset - self._buffer_offset
-            if self._at_end or len(self._buffer) - at >= size:
+            if len(self._buffer) - at >= size or not self._step():
                 return bytes(self._buffer[at : at + size])
-            self._step()
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
+        """Unpack some more; return whether there may be more."""
+        if self._is_damaged:
+            return False
         if not self._input and self._unpacker.needs_input:
             self._input = os.pread(self._descriptor, INPUT_BYTES, self._input_offset)
             self._input_offset += len(self._input)
+            is_whole = bool(self._input) or self._unpacker.eof
+            self.broken = "" if is_whole else f"{self._codec.name}-cut-short"
             if not self._input:
-                self._at_end = True
-                if not self._unpacker.eof:
-                    self.broken = f"{self._codec.name}-cut-short"
-                return
+                return False
         if self._unpacker.eof:
             # `cat a.gz b.gz` makes a file of several members; zeros after a member are padding.
             self._input = self._input.lstrip(b"\0")
             if not self._input:
-                return
+                return True
             self._unpacker = self._codec.unpacker()
         try:
             data, self._input = self._unpacker.step(self._input)
         except DAMAGES:
-            self._at_end, self.broken = True, f"{self._codec.name}-damaged"
-            return
+            self._is_damaged, self.broken = True, f"{self._codec.name}-damaged"
+            return False
         self._buffer += data
+        return True
 
     def size(self) -> int:
         """Return the length in the last four bytes of a gzipped file (modulo 4 GiB); of other files
@@ -190,6 +219,10 @@ class PackedReader:
     def data_start(self) -> int:
         """Return 0: what is packed has no holes."""
         return 0
+
+    def is_written(self) -> bool:
+        """Return False: who packs a file does not remove it meanwhile."""
+        return False
 
     def close(self) -> None:
         """Give the descriptor back."""

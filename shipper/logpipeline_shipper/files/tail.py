@@ -31,10 +31,7 @@ from logpipeline_shipper.files.open_file import (
     open_reader,
 )
 from logpipeline_shipper.files.place import Place
-from logpipeline_shipper.files.reader import Part, Reader, leading_nuls
-
-# Fewer NULs may be the beginning of a line.
-NUL_RUN_MIN = 512
+from logpipeline_shipper.files.reader import NUL_RUN_MIN, Part, Reader, leading_nuls
 
 
 class Outcome(Enum):
@@ -67,7 +64,8 @@ def patience_with(generation: Generation, now_s: float, limits: ReadLimits) -> P
     is_ended = gone_s is not None and now_s - gone_s >= limits.grace_s
     # A program that fills a buffer before it writes continues in the middle of a line.
     is_old = now_s - max(since, generation.grown_s) >= limits.unfinished_s
-    return Patience(may_pass=is_over or is_gone, is_final=is_ended or is_old)
+    is_final = (is_ended or is_old) and not generation.is_written_unlisted
+    return Patience(may_pass=is_over or is_gone, is_final=is_final)
 
 
 class Tail:

@@ -18,7 +18,7 @@ SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
 QUICK, LONG = ("-m", "not long"), ("-m", "long")
 # A compiler keeps all processors busy, but beside it there is room for what mostly waits. Packages
 # for images are fetched, and unpacked one by one.
-BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
+BUILD_LOAD, IMAGES_LOAD, TABLE_IMAGE_LOAD = 1.2, 0.4, 0.2
 # Two clusters, with all their pods, which wait more than they compute.
 NODES_LOAD = 1.0
 # A JVM starts with all processors, and then waits for servers and disks.
@@ -85,6 +85,7 @@ def test_all() -> list[Step]:
     )
     longest = [
         *(built or [_built_api()]),
+        *([_table_image()] if built else []),
         *_built_for_spark43(),
         _own_jars(),
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
@@ -157,6 +158,21 @@ def _built_for_nodes() -> list[Step]:
             load=IMAGES_LOAD,
         ),
     ]
+
+
+def _table_image() -> Step:
+    """Return what builds the image of the tests of tables on nodes, which come late: nobody else
+    waits for its gigabytes.
+    """
+    return Step(
+        name="build-table-image",
+        shows="the image that runs Spark",
+        command=(sys.executable, KIND, "build", "table-image"),
+        after=("build-images",),
+        is_background=True,
+        is_urgent=True,
+        load=TABLE_IMAGE_LOAD,
+    )
 
 
 def _built_api() -> Step:

@@ -46,9 +46,20 @@ def build_api(_: argparse.Namespace) -> None:
 
 
 def build_images(options: argparse.Namespace) -> None:
-    """Build the project's images and print their names, and the archive that holds them."""
+    """Build the project's images, but that of tables, and print their names, and the archive that
+    holds them.
+    """
     requirements.check()
-    built = images.project(options.source)
+    _print_built(images.project(options.source))
+
+
+def build_table_image(options: argparse.Namespace) -> None:
+    """Build the image of tables, which is larger than all others together, and print the same."""
+    requirements.check()
+    _print_built(images.project(options.source, images.SPARK_TARGETS))
+
+
+def _print_built(built: images.Images) -> None:
     print(json.dumps({"archive": str(built.archive), "images": built.names}, indent=2))
 
 
@@ -113,6 +124,7 @@ COMMANDS: dict[tuple[str, str], Callable[[argparse.Namespace], None]] = {
     ("build", "all"): build,
     ("build", "api"): build_api,
     ("build", "images"): build_images,
+    ("build", "table-image"): build_table_image,
     ("create", "cluster"): create_cluster,
     ("delete", "cluster"): delete_cluster,
     ("get", "binaries"): get_binaries,
@@ -139,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--kubeconfig", type=Path, help="where to write it")
         if verb == "load":
             sub.add_argument("image", type=Path)
-        if command is build_images:
+        if command in (build_images, build_table_image):
             sub.add_argument("--source", type=Path, default=PROJECT)
         if command is create_cluster:
             sub.add_argument("--config", type=Path, help="kind's, in JSON: how many nodes")
