@@ -19,7 +19,7 @@ from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats import iceberg as iceberg_module
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import IcebergLog
-from logpipeline_spark.formats.log import Change
+from logpipeline_spark.formats.log import Change, Conflict, Log
 from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
@@ -148,3 +148,54 @@ def _lose_one_answer(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return answer
 
     monkeypatch.setattr(SqlCatalog, "commit_table", commit_twice)
+
+
+def test_a_delta_commit_that_meets_itself_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage that says that another one was first may hold what it was sent before."""
+    lake = FORMATS["delta"](tmp_path)
+    table = lake.filled()
+    put, losses = LocalStorage.put_if_absent, [True]
+
+    def answered_late(self: LocalStorage, path: str, data: bytes) -> bool:
+        is_put = put(self, path, data)
+        if losses and "_delta_log" in path:
+            losses.clear()
+            return False
+        return is_put
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", answered_late)
+    lake.batch(table, 41, 60)
+    losses.append(True)
+    proof = lake.erasure(host="web1").erase(datetime.now(UTC))
+
+    assert not losses
+    assert lake.problems == ()
+    kept_rows = [row for row in in_order(mixed(1, 60)) if row["host"] != "web1"]
+    assert in_order(lake.read()) == kept_rows
+    assert proof.lines == 120 - len(kept_rows)
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_an_erasure_that_takes_its_commit_for_refused_keeps_what_it_wrote(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason: it removes no file by what it believes of its commit."""
+    lake = FORMATS[format](tmp_path)
+    lake.filled()
+    log: Any = type(lake.new_logs()[LINES])
+    commit, mistakes = log.commit, [True]
+
+    def misjudge(self: Log, change: Change) -> None:
+        commit(self, change)
+        if mistakes:
+            mistakes.clear()
+            raise Conflict("its own version, taken for another's")
+
+    monkeypatch.setattr(log, "commit", misjudge)
+    lake.erasure(host="web1").erase(datetime.now(UTC))
+
+    assert not mistakes
+    assert lake.problems == ()
+    assert in_order(lake.read()) == [row for row in in_order(mixed(1, 40)) if row["host"] != "web1"]

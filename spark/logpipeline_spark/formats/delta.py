@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote, unquote
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -125,7 +125,7 @@ class DeltaLog:
             Refused: its properties differ, or a column would change its type.
         """
         if self.transaction() is None:
-            head = _metadata(str(uuid.uuid4()), schema, self._partitions, properties)
+            head = _metadata(str(uuid4()), schema, self._partitions, properties)
             self._put([_info("CREATE TABLE", {}, is_append=False), _PROTOCOL, head])
             return
         with self._reporting():
@@ -304,21 +304,26 @@ class DeltaLog:
 
     def _put(self, actions: Sequence[Any], change: Change | None = None) -> None:
         """Create the next version, after those that other processes created meanwhile."""
-        body = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
+        text = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
+        body = text.encode()
         for _ in range(ATTEMPTS_MAX):
             if change is not None:
                 change.refuse_late()
-            if self._storage.put_if_absent(self._path(self._version + 1), body.encode()):
+            place = self._path(self._version + 1)
+            # A storage may refuse what it took: a request whose answer was lost is sent again.
+            is_created = self._storage.put_if_absent(place, body)
+            found = body if is_created else self._storage.read(place)
+            if found == body:
                 self._version += 1
                 reach("table.committed")
                 return
-            self._follow(change)
+            self._follow(found, change)
         raise self._too_busy()
 
-    def _follow(self, change: Change | None) -> None:
-        """Read the version that another process created, and check that *change* may follow it."""
-        number = self._version + 1
-        raw = self._storage.read(self._path(number))
+    def _follow(self, raw: bytes | None, change: Change | None) -> None:
+        """Take up the next version, which another process created as *raw*, and check that *change*
+        may follow it.
+        """
         if raw is None:
             raise Overtaken(f"Other programs changed {self._url} for a long time: start again.")
         with self._reporting():
@@ -331,7 +336,7 @@ class DeltaLog:
                 raise Overtaken(f"Another program changed {self._url}: start again.")
             if change is not None and "remove" in action:
                 self._refuse_conflict(action["remove"]["path"], change)
-        self._version = number
+        self._version += 1
 
     def _refuse_overtaking(self, action: Any, *, is_first: bool) -> None:
         is_ours = action.get("txn", {}).get("appId") == APPLICATION
@@ -456,6 +461,8 @@ def _info(operation: str, said: Mapping[str, Any], *, is_append: bool) -> Any:
             "operationParameters": {"mode": "Append"} if is_append else {},
             "isBlindAppend": is_append,
             "engineInfo": ENGINE,
+            # Never do two processes write the same bytes, so that each knows its own commit.
+            "txnId": str(uuid4()),
             SAID: dict(said),
         }
     }

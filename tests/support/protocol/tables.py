@@ -191,8 +191,11 @@ class Table:
 def _write(do: Do, number: int, bounds: Bounds) -> None:
     """Do as the table's job does for one stream, with what it is made of."""
     storage = cast(Storage, _Storage(do))
-    # Times of commits would make each of them another state.
-    with patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)):
+    # Times and ids of commits would make each of them another state.
+    with (
+        patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)),
+        patch.object(delta, "uuid4", lambda: number),
+    ):
         table = TableWriter.open(
             storage,
             {area: _Log(storage, area, do) for area in AREAS},
