@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats import iceberg as iceberg_module
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import IcebergLog
-from logpipeline_spark.formats.log import Change, Conflict, Log
+from logpipeline_spark.formats.log import Change, Conflict, Log, Overtaken
 from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.writer import TableWriter
-from tables.erased import FORMATS, SLEPT_HOURS, Evening, age, in_order, mixed
+from tables.erased import FORMATS, SLEPT_HOURS, Evening, Lake, age, in_order, mixed
 from tables.made import counted_batch, logs, opened, upkeep
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -199,3 +199,66 @@ def test_an_erasure_that_takes_its_commit_for_refused_keeps_what_it_wrote(
     assert not mistakes
     assert lake.problems == ()
     assert in_order(lake.read()) == [row for row in in_order(mixed(1, 40)) if row["host"] != "web1"]
+
+
+@pytest.mark.parametrize("is_within", [False, True])
+def test_a_delta_writer_that_slept_until_the_log_was_shortened_was_overtaken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_within: bool
+) -> None:
+    """Before its commit or within it: the number of the next version is free again, and what it
+    puts there is in no later one.
+    """
+    monkeypatch.setattr(delta_module, "CHECKPOINT_EVERY", 2)
+    lake = FORMATS["delta"](tmp_path)
+    sleeper = lake.filled()
+    put = LocalStorage.put_if_absent
+
+    def sleep_before(self: LocalStorage, path: str, data: bytes) -> bool:
+        if path.startswith(f"{LINES}/_delta_log/"):
+            monkeypatch.setattr(LocalStorage, "put_if_absent", put)
+            _sleep_until_the_log_is_shortened(lake, sleeper)
+        return put(self, path, data)
+
+    if is_within:
+        monkeypatch.setattr(LocalStorage, "put_if_absent", sleep_before)
+    else:
+        _sleep_until_the_log_is_shortened(lake, sleeper)
+    with pytest.raises(Overtaken, match="start again"):
+        lake.batch(sleeper, 41, 60)
+
+    assert lake.problems == ()
+    assert in_order(lake.read()) == in_order(mixed(1, 40))
+    lake.batch(lake.open(), 41, 60)
+    assert in_order(lake.read()) == in_order(mixed(1, 60))
+
+
+def test_a_delta_writer_that_slept_beside_merges_goes_on(tmp_path: Path) -> None:
+    """It reads what came meanwhile, and commits behind it."""
+    lake = FORMATS["delta"](tmp_path)
+    sleeper = lake.filled()
+    assert upkeep(lake.storage, lake.new_logs()).compact(datetime.now(UTC))
+    _let_sleep(sleeper)
+    lake.batch(sleeper, 41, 60)
+
+    assert lake.problems == ()
+    assert in_order(lake.read()) == in_order(mixed(1, 60))
+
+
+def _sleep_until_the_log_is_shortened(lake: Lake, sleeper: TableWriter) -> None:
+    """Let two days go by, in which others take the table over, and bring no lines."""
+    log = sleeper._logs[LINES]
+    following = Path(lake.storage.url) / LINES / "_delta_log" / f"{log.version() + 1:020d}.json"
+    for _ in range(4):
+        lake.open().close()
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    lake.age(hours=2 * 24)
+    lake.open().close()
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    assert not following.exists()
+    _let_sleep(sleeper)
+
+
+def _let_sleep(sleeper: TableWriter) -> None:
+    for log in sleeper._logs.values():
+        assert isinstance(log, DeltaLog)
+        log._looked -= timedelta(days=2)

@@ -94,6 +94,8 @@ class DeltaLog:
         self._partitions = tuple(partitions)
         self._url = f"{storage.url}/{area}"
         self._version = -1
+        # When `_version` was the last one.
+        self._looked = _BEGIN
         self._checkpoint = 0
 
     def transaction(self) -> int | None:
@@ -102,16 +104,17 @@ class DeltaLog:
         Raises:
             Refused: it cannot be read, or needs a feature that this writer lacks.
         """
+        looked = datetime.now(UTC)
         with self._reporting():
             try:
                 table = self._table()
             except TableNotFoundError:
-                self._version = -1
+                self._version, self._looked = -1, looked
                 return None
             protocol = table.protocol()
             if protocol.min_writer_version > WRITER_VERSION:
                 raise self._too_new(protocol.writer_features)
-            self._version = table.version()
+            self._version, self._looked = table.version(), looked
             return int(table.transaction_version(APPLICATION) or 0)
 
     def version(self) -> int:
@@ -303,22 +306,52 @@ class DeltaLog:
         )
 
     def _put(self, actions: Sequence[Any], change: Change | None = None) -> None:
-        """Create the next version, after those that other processes created meanwhile."""
+        """Create the next version, after those that other processes created meanwhile.
+
+        The number of a version is free again once a clean-up has removed its commit, and what a
+        process that slept for a day puts there is in no later version. So it must have looked for
+        the last version shortly before the commit was done.
+        """
         text = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
         body = text.encode()
         for _ in range(ATTEMPTS_MAX):
+            if is_late(self._looked):
+                self._look_again(change)
             if change is not None:
                 change.refuse_late()
-            place = self._path(self._version + 1)
+            place, began = self._path(self._version + 1), datetime.now(UTC)
             # A storage may refuse what it took: a request whose answer was lost is sent again.
             is_created = self._storage.put_if_absent(place, body)
             found = body if is_created else self._storage.read(place)
             if found == body:
-                self._version += 1
+                if is_late(self._looked):
+                    raise self._asleep()
+                self._version, self._looked = self._version + 1, began
                 reach("table.committed")
                 return
             self._follow(found, change)
         raise self._too_busy()
+
+    def _look_again(self, change: Change | None) -> None:
+        """Take up all versions that other processes created since the log was read."""
+        looked = datetime.now(UTC)
+        with self._reporting():
+            try:
+                last = self._table().version()
+            except TableNotFoundError:
+                last = -1
+        while self._version < last:
+            # A removed commit is missed here.
+            self._follow(self._storage.read(self._path(self._version + 1)), change)
+        if last < self._version:
+            raise Overtaken(f"Another program made {self._url} anew: start again.")
+        self._looked = looked
+
+    def _asleep(self) -> Overtaken:
+        return Overtaken(
+            f"This process was suspended while it committed to {self._url}, and others may have "
+            "changed it for so long that the commit does not count: start again."
+        )
 
     def _follow(self, raw: bytes | None, change: Change | None) -> None:
         """Take up the next version, which another process created as *raw*, and check that *change*
@@ -350,6 +383,7 @@ class DeltaLog:
         """Read the log, and refuse *change* if a file that it removes is no longer there: its lines
         are in other files now, or erased. The change follows the version that was read.
         """
+        looked = datetime.now(UTC)
         with self._reporting():
             table = self._table()
             found = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
@@ -359,7 +393,7 @@ class DeltaLog:
                 raise self._conflict(entry.path)
         # Not the version that was read before: since its files were chosen, this process may have
         # committed another change, behind versions that it compared with that one alone.
-        self._version = table.version()
+        self._version, self._looked = table.version(), looked
 
     def _refuse_conflict(self, place: str, change: Change) -> None:
         path = f"{self._area}/{unquote(place)}"

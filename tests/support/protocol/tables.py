@@ -94,11 +94,12 @@ class _Log(DeltaLog):
         self._do = do
 
     def begin(self, schema: pa.Schema, properties: Any) -> None:
-        """It is there."""
+        """It is there, and has no versions that a writer has seen."""
+        self._looked = datetime.now(UTC)
 
     def transaction(self) -> int | None:
         versions = self._do("log", self._area)
-        self._version = len(versions) - 1
+        self._version, self._looked = len(versions) - 1, datetime.now(UTC)
         return _transaction(versions)
 
 
