@@ -11,6 +11,7 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, reader versio
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ from logpipeline_spark.formats.log import (
     is_late,
 )
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.table.files import FileEntry, folder_of, partition_of
+from logpipeline_spark.table.files import FileEntry, folder_of, name_of, partition_of
 from logpipeline_spark.table.storage import Storage
 
 APPLICATION = "logpipeline"
@@ -49,15 +50,15 @@ STATE, NUMBER = "state", "transaction"
 LOG = "_delta_log"
 # A reader opens a checkpoint, and the commits after it.
 CHECKPOINT_EVERY = 64
-LOG_KEPT = "interval 1 days"
-# A commit that is younger is never removed with the old ones.
-SURELY_KEPT = timedelta(hours=23)
+LOG_KEPT = timedelta(days=1)
 # Other processes commit rarely: after so many attempts something else is wrong.
 ATTEMPTS_MAX = 100
 # So much of delta-rs's message is shown; the sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 # A time that was cut to milliseconds may have been so much later.
 CUT_US = 999
+# The files of a version in the log: commit, checkpoint, and a checksum that other programs write.
+_OF_VERSION = re.compile(r"(\d{20})\.(?:json|crc|(checkpoint)\.(?:.*\.)?parquet)")
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
     pa.string(): "string",
@@ -75,7 +76,7 @@ _PROPERTIES = {
     # Statistics of whole lines would be as large as the lines.
     "delta.dataSkippingStatsColumns": "ts",
     "delta.deletedFileRetentionDuration": f"interval {GRACE_HOURS} hours",
-    "delta.logRetentionDuration": LOG_KEPT,
+    "delta.logRetentionDuration": f"interval {LOG_KEPT.days} days",
     # A vacuum or another program would remove old commits, also the last one that says how far
     # streams were read: only `keep_up` does this.
     "delta.enableExpiredLogCleanup": "false",
@@ -213,9 +214,8 @@ class DeltaLog:
                 table = self._table()
             except TableNotFoundError:
                 return {}
-            number = table.transaction_version(APPLICATION)
-            # Rarely so many versions of other programs follow it that all must be read.
-            return _state(table, number, CHECKPOINT_EVERY) or _state(table, number, None) or {}
+            found = _last_state(table)
+            return {} if found is None else found[1]
 
     def former(self) -> list[Former]:
         """Return files that former versions name, and that still exist."""
@@ -285,13 +285,27 @@ class DeltaLog:
         ]
 
     def _shorten(self, table: DeltaTable, now: datetime) -> None:
+        """Write a checkpoint when it is time, and remove what lies before one that is older than
+        `LOG_KEPT`.
+        """
         if table.version() - self._checkpoint < CHECKPOINT_EVERY:
             return
         table.create_checkpoint()
-        # Checkpoints do not hold the states in commits: while no batch comes, commits stay.
-        if _has_state_since(table, now - SURELY_KEPT):
-            table.cleanup_metadata()
         self._checkpoint = table.version()
+        found = _last_state(table)
+        if found is None:
+            return
+        old = {
+            each.path: match
+            for each in self._storage.list(f"{self._area}/{LOG}")
+            if each.modified <= now - LOG_KEPT
+            and (match := _OF_VERSION.fullmatch(name_of(each.path)))
+        }
+        checkpoints = [int(match[1]) for match in old.values() if match[2]]
+        # Checkpoints do not hold the states in commits: the last one stays, however old. delta-rs
+        # would remove it by its own clock, which is ahead of *now* if this process was suspended.
+        first = max((number for number in checkpoints if number <= found[0]), default=0)
+        self._storage.delete(sorted(path for path, match in old.items() if int(match[1]) < first))
 
     def _too_busy(self) -> Refused:
         return Refused(f"Other programs commit to {self._url} all the time: find out which.")
@@ -461,24 +475,18 @@ class DeltaLog:
             ) from error
 
 
-def _state(table: DeltaTable, number: int | None, kept: int | None) -> Any:
-    """Return the state of the transaction *number* if one of the last *kept* versions (None: all)
-    holds it; else None.
+def _last_state(table: DeltaTable) -> tuple[int, Mapping[str, Any]] | None:
+    """Return the version that holds the state of the last transaction, and the state; None if no
+    version does.
     """
-    said = (_state_in(info) for info in table.history(kept))
-    return next((state for state in said if state and state.get(NUMBER) == number), None)
-
-
-def _state_in(info: Mapping[str, Any]) -> Any:
-    return (info.get(SAID) or {}).get(STATE)
-
-
-def _has_state_since(table: DeltaTable, since: datetime) -> bool:
-    """Return whether one of the last versions is younger than *since*, and holds a state."""
-    return any(
-        _state_in(info) and int(info["timestamp"]) >= since.timestamp() * 1000
-        for info in table.history(CHECKPOINT_EVERY)
-    )
+    number = table.transaction_version(APPLICATION)
+    # Rarely so many versions of other programs follow it that all must be read.
+    for kept in (CHECKPOINT_EVERY, None):
+        for info in table.history(kept):
+            state = (info.get(SAID) or {}).get(STATE)
+            if state and state.get(NUMBER) == number:
+                return int(info["version"]), state
+    return None
 
 
 def _joined(old: pa.Schema, new: pa.Schema) -> pa.Schema:
