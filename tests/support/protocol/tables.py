@@ -20,6 +20,7 @@ import pyarrow as pa
 from logpipeline_spark.formats import delta
 from logpipeline_spark.formats.delta import APPLICATION, LOG, DeltaLog
 from logpipeline_spark.formats.log import AREAS
+from logpipeline_spark.table import state as state_module
 from logpipeline_spark.table.files import LINES, FileEntry, FileName, Range
 from logpipeline_spark.table.state import STATE, Kept, States
 from logpipeline_spark.table.storage import Storage, Stored
@@ -196,6 +197,7 @@ def _write(do: Do, number: int, bounds: Bounds) -> None:
     with (
         patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)),
         patch.object(delta, "uuid4", lambda: number),
+        patch.object(state_module, "uuid4", lambda: number),
     ):
         table = TableWriter.open(
             storage,
