@@ -38,7 +38,7 @@ from logpipeline_spark.formats.log import (
     is_late,
 )
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.table.files import FileEntry, folder_of, name_of, partition_of
+from logpipeline_spark.table.files import LINES, FileEntry, folder_of, name_of, partition_of
 from logpipeline_spark.table.storage import Storage
 
 APPLICATION = "logpipeline"
@@ -292,7 +292,9 @@ class DeltaLog:
             return
         table.create_checkpoint()
         self._checkpoint = table.version()
-        found = _last_state(table)
+        # Checkpoints do not hold the states in commits: the last one stays, however old. There are
+        # none in logs of counts.
+        found = _last_state(table) if self._area == LINES else (table.version(), {})
         if found is None:
             return
         old = {
@@ -302,8 +304,8 @@ class DeltaLog:
             and (match := _OF_VERSION.fullmatch(name_of(each.path)))
         }
         checkpoints = [int(match[1]) for match in old.values() if match[2]]
-        # Checkpoints do not hold the states in commits: the last one stays, however old. delta-rs
-        # would remove it by its own clock, which is ahead of *now* if this process was suspended.
+        # Not by delta-rs, which looks at its own clock: it is ahead of *now* if this process was
+        # suspended.
         first = max((number for number in checkpoints if number <= found[0]), default=0)
         self._storage.delete(sorted(path for path, match in old.items() if int(match[1]) < first))
 
