@@ -89,8 +89,8 @@ def test_an_iceberg_change_that_slept_is_written_again(
         if sleeps:
             sleeps.clear()
             lake.age(hours=SLEPT_HOURS)
-            upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
             monkeypatch.setattr(iceberg_module, "datetime", datetime)
+            upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
 
     log = lake.new_logs()[LINES]
     log.transaction()
@@ -284,7 +284,7 @@ def _sleep_in_the_commit(
     format: str, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]
 ) -> None:
     """Let the next commit sleep after its last look at the clock, while *meanwhile* is done."""
-    put = LocalStorage.put_if_absent
+    put, write_metadata = LocalStorage.put_if_absent, SqlCatalog._write_metadata
 
     def sleep_before(self: LocalStorage, path: str, data: bytes) -> bool:
         if path.startswith(f"{LINES}/_delta_log/"):
@@ -292,11 +292,18 @@ def _sleep_in_the_commit(
             meanwhile()
         return put(self, path, data)
 
-    assert format == "delta"
-    monkeypatch.setattr(LocalStorage, "put_if_absent", sleep_before)
+    def sleep_after(**said: Any) -> None:
+        write_metadata(**said)
+        monkeypatch.setattr(SqlCatalog, "_write_metadata", staticmethod(write_metadata))
+        meanwhile()
+
+    if format == "delta":
+        monkeypatch.setattr(LocalStorage, "put_if_absent", sleep_before)
+    else:
+        monkeypatch.setattr(SqlCatalog, "_write_metadata", staticmethod(sleep_after))
 
 
-@pytest.mark.parametrize("format", ["delta"])
+@pytest.mark.parametrize("format", sorted(FORMATS))
 def test_a_batch_that_slept_within_its_commit_is_late(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,3 +326,13 @@ def test_a_batch_that_slept_within_its_commit_is_late(
 
     assert lake.problems == ()
     assert in_order(lake.read()) == in_order(mixed(1, 40))
+
+
+def test_an_iceberg_clean_up_of_a_table_at_rest_makes_no_snapshot(tmp_path: Path) -> None:
+    """What former snapshots had goes with them, and no change can bring it back."""
+    lake = FORMATS["iceberg"](tmp_path)
+    lake.filled()
+    for _ in range(2):
+        lake.age(hours=SLEPT_HOURS)
+        upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+        assert len(list(lake.new_logs()[LINES].history())) == 1
