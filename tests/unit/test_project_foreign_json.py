@@ -345,7 +345,7 @@ def test_a_version_in_the_log_of_a_delta_table_is_damaged(tmp_path: Path, deep: 
     with pytest.raises(Damaged, match="nested too deeply"):
         list(log._removals("lines/_delta_log/00000000000000000000.json"))
     with pytest.raises(Damaged, match="nested too deeply"):
-        log._follow(None)
+        log._follow(deep.encode(), None)
 
 
 def test_acknowledged_losses_are_none(deep: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from logpipeline_spark.errors import Damaged, Refused
+from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.log import Change, Log, Overtaken
 from logpipeline_spark.lines.schema import LINES
@@ -23,7 +26,7 @@ from logpipeline_spark.table.files import LINES as LINES_AREA
 from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName, Range
 from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.scan import files, tables
-from logpipeline_spark.table.state import Kept, WrongRange
+from logpipeline_spark.table.state import Kept, States, WrongRange
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.writer import BEGIN_ATTEMPTS, PATIENCE_S, Held
@@ -505,3 +508,32 @@ def test_the_commits_of_a_log_cost_the_same_however_many_files_there_are(
     log = Path(storage.url) / LINES_AREA / "_delta_log"
     info = json.loads((log / f"{3:020d}.json").read_text().splitlines()[0])
     assert info["commitInfo"]["isBlindAppend"] is True
+
+
+class Resending(LocalStorage):
+    """A storage that takes equal bytes for its own, as a bucket must: an answer may be lost, and
+    the request be sent again.
+    """
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return super().put_if_absent(path, data) or self.read(path) == data
+
+
+def test_of_two_who_write_the_same_one_loses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two starts of the same name have the same state, and may commit it in the same moment."""
+    monkeypatch.setattr(delta_module, "time", SimpleNamespace(time_ns=lambda: 0))
+    storage = Resending(tmp_path)
+    state = opened(storage).state
+    following = replace(state, transaction=state.transaction + 1)
+    pair = [logs(storage)[LINES_AREA] for _ in range(2)]
+    for log in pair:
+        log.transaction()
+
+    assert States(storage).save(following, {}) is not None
+    assert States(storage).save(following, {}) is None
+    first, second = pair
+    first.commit(Change(operation="WRITE", transaction=following.transaction))
+    with pytest.raises(Overtaken):
+        second.commit(Change(operation="WRITE", transaction=following.transaction))

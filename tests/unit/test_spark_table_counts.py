@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from logpipeline_spark.errors import Damaged
+from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats.delta import _TYPES
+from logpipeline_spark.formats.log import AREAS
 from logpipeline_spark.lines.schema import LINES, TYPES
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.compaction import Merge, Sizes
@@ -25,6 +27,7 @@ from logpipeline_spark.table.scan import tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
 from logpipeline_spark.table.verify import verify
+from tables.erased import age
 from tables.made import BEGIN, counted_batch, logs, opened, upkeep
 
 SOON = BEGIN + timedelta(hours=5)
@@ -166,6 +169,29 @@ def test_counts_that_cannot_be_read_are_left_as_they_are(
         table.compact(OVER)
 
     assert [each.path for each in files(storage, area=ROLLUP_MINUTE)] == before
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_logs_of_counts_are_shortened_like_that_of_lines(
+    storage: LocalStorage, table: Upkeep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold nothing that a checkpoint lacks."""
+    monkeypatch.setattr(delta_module, "CHECKPOINT_EVERY", 2)
+    table.clean(datetime.now(UTC))
+    age(storage, logs(storage), hours=48)
+    writer = opened(storage)
+    for first in (201, 226):
+        counted_batch(writer, storage, first, first + 24)
+    before = [counted(storage, area, schema) for area, schema in KINDS]
+
+    table.clean(datetime.now(UTC))
+
+    for area in AREAS:
+        commits = (Path(storage.url) / area / "_delta_log").glob("*.json")
+        assert min(int(commit.stem) for commit in commits) > 0
+    assert [counted(storage, area, schema) for area, schema in KINDS] == before
+    counted_batch(opened(storage), storage, 251, 275)
+    assert verify(storage, logs(storage)).problems == ()
 
 
 def test_delta_knows_each_type_of_a_line() -> None:

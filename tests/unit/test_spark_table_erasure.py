@@ -222,7 +222,9 @@ def test_beside_a_batch_both_are_done(
 def test_a_merge_that_was_faster_is_waited_for(
     lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then the lines are in other files, and go from these; what was written in vain is removed."""
+    """Then the lines are in other files, and go from these; what was written in vain has none of
+    them, and goes with a clean-up.
+    """
     other = upkeep(lake.storage, lake.new_logs())
     at(monkeypatch, "table.erasure-written", lambda: other.compact(OVER))
 
@@ -230,10 +232,13 @@ def test_a_merge_that_was_faster_is_waited_for(
 
     assert lake.rows() == rows_of(1, 150, without=is_web1)
     assert any("compacted-" in each.found.entry.path for each in proof.replaced)
-    there = {entry.path for entry in lake.new_logs()["lines"].files()}
-    former = {each.path for each in lake.new_logs()["lines"].former()}
-    assert table_files(Path(lake.storage.url)) == there | former
     assert lake.problems == ()
+    lake.age(hours=GRACE_HOURS + 1)
+    lake.new_logs()["lines"].drop([each.path for each in lake.new_logs()["lines"].former()])
+    assert b"web1" not in lake.stored_text()
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    there = {entry.path for entry in lake.new_logs()["lines"].files()}
+    assert table_files(Path(lake.storage.url)) == there
 
 
 def test_a_merge_that_was_slower_brings_nothing_back(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from logpipeline.spans import outside
 from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats import delta as delta_module
-from logpipeline_spark.formats.log import Overtaken
+from logpipeline_spark.formats.log import Change, Overtaken
 from logpipeline_spark.job.rebuild import Plan, Rebuild
 from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.table import writer as table_module
@@ -409,25 +409,34 @@ def test_where_the_log_was_not_told_rows_and_names_tell(
     assert texts(lake) == ["one"]
 
 
+@pytest.mark.parametrize("slept", [timedelta(), timedelta(days=2)])
 def test_the_log_keeps_what_it_was_told_while_no_batch_comes(
-    tmp_path: Path, sent: Sent, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sent: Sent, monkeypatch: pytest.MonkeyPatch, slept: timedelta
 ) -> None:
-    """A checkpoint does not hold it: so commits stay until a batch comes."""
-    monkeypatch.setattr(delta_module, "CHECKPOINT_EVERY", 2)
+    """A checkpoint does not hold it: so commits stay until a batch comes, also where the clean-up
+    *slept* since it was begun.
+    """
+    monkeypatch.setattr(delta_module, "CHECKPOINT_EVERY", 4)
     lake = FORMATS["delta"](tmp_path)
     job = Job(lake)
     job.take(sent, sent.lines("one"))
     job.take(sent, sent.lines("two"))
     upkeep(lake.storage, lake.new_logs()).compact(OVER)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
     for path in (Path(lake.storage.url) / "lines" / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
         actions[0]["commitInfo"]["timestamp"] -= 48 * 3_600_000
         path.write_text("".join(f"{json.dumps(each)}\n" for each in actions))
     lake.age(hours=48)
+    # The next checkpoint comes with another version.
+    log = lake.new_logs()["lines"]
+    log.transaction()
+    log.commit(Change(operation="OPTIMIZE"))
 
-    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC) - slept)
 
-    assert list((Path(lake.storage.url) / "lines" / "_delta_log").glob("*.checkpoint.parquet"))
+    checkpoints = (Path(lake.storage.url) / "lines" / "_delta_log").glob("*.checkpoint.parquet")
+    assert len(list(checkpoints)) == 2
     assert lake.new_logs()["lines"].state()["heads"] == job.table.state.heads
 
 

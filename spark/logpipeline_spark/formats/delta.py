@@ -2,8 +2,8 @@
 
 A commit is one JSON object with a number that must not exist yet. That is all of Delta's protocol
 that is needed here, and its cost does not depend on the number of files. delta-rs does the rest,
-without Java: reading, checkpoints, and the removal of files. (delta-rs's own commit looks at every
-file of the table: with 20,000 of them it took 200 ms of CPU.)
+without Java: reading, checkpoints, and the search for files that are not needed any more.
+(delta-rs's own commit looks at every file of the table: with 20,000 of them it took 200 ms of CPU.)
 
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, reader version 1, writer 2.
 """
@@ -11,18 +11,19 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, reader versio
 from __future__ import annotations
 
 import json
+import re
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote, unquote
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from logpipeline import json_text
 from logpipeline.failpoints import reach
@@ -37,7 +38,7 @@ from logpipeline_spark.formats.log import (
     is_late,
 )
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.table.files import FileEntry, folder_of, partition_of
+from logpipeline_spark.table.files import LINES, FileEntry, folder_of, name_of, partition_of
 from logpipeline_spark.table.storage import Storage
 
 APPLICATION = "logpipeline"
@@ -49,15 +50,15 @@ STATE, NUMBER = "state", "transaction"
 LOG = "_delta_log"
 # A reader opens a checkpoint, and the commits after it.
 CHECKPOINT_EVERY = 64
-LOG_KEPT = "interval 1 days"
-# A commit that is younger is never removed with the old ones.
-SURELY_KEPT = timedelta(hours=23)
+LOG_KEPT = timedelta(days=1)
 # Other processes commit rarely: after so many attempts something else is wrong.
 ATTEMPTS_MAX = 100
 # So much of delta-rs's message is shown; the sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 # A time that was cut to milliseconds may have been so much later.
 CUT_US = 999
+# The files of a version in the log: commit, checkpoint, and a checksum that other programs write.
+_OF_VERSION = re.compile(r"(\d{20})\.(?:json|crc|(checkpoint)\.(?:.*\.)?parquet)")
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
     pa.string(): "string",
@@ -75,7 +76,7 @@ _PROPERTIES = {
     # Statistics of whole lines would be as large as the lines.
     "delta.dataSkippingStatsColumns": "ts",
     "delta.deletedFileRetentionDuration": f"interval {GRACE_HOURS} hours",
-    "delta.logRetentionDuration": LOG_KEPT,
+    "delta.logRetentionDuration": f"interval {LOG_KEPT.days} days",
     # A vacuum or another program would remove old commits, also the last one that says how far
     # streams were read: only `keep_up` does this.
     "delta.enableExpiredLogCleanup": "false",
@@ -94,6 +95,8 @@ class DeltaLog:
         self._partitions = tuple(partitions)
         self._url = f"{storage.url}/{area}"
         self._version = -1
+        # When `_version` was the last one.
+        self._looked = _BEGIN
         self._checkpoint = 0
 
     def transaction(self) -> int | None:
@@ -102,16 +105,17 @@ class DeltaLog:
         Raises:
             Refused: it cannot be read, or needs a feature that this writer lacks.
         """
+        looked = datetime.now(UTC)
         with self._reporting():
             try:
                 table = self._table()
             except TableNotFoundError:
-                self._version = -1
+                self._version, self._looked = -1, looked
                 return None
             protocol = table.protocol()
             if protocol.min_writer_version > WRITER_VERSION:
                 raise self._too_new(protocol.writer_features)
-            self._version = table.version()
+            self._version, self._looked = table.version(), looked
             return int(table.transaction_version(APPLICATION) or 0)
 
     def version(self) -> int:
@@ -125,7 +129,7 @@ class DeltaLog:
             Refused: its properties differ, or a column would change its type.
         """
         if self.transaction() is None:
-            head = _metadata(str(uuid.uuid4()), schema, self._partitions, properties)
+            head = _metadata(str(uuid4()), schema, self._partitions, properties)
             self._put([_info("CREATE TABLE", {}, is_append=False), _PROTOCOL, head])
             return
         with self._reporting():
@@ -210,9 +214,8 @@ class DeltaLog:
                 table = self._table()
             except TableNotFoundError:
                 return {}
-            number = table.transaction_version(APPLICATION)
-            # Rarely so many versions of other programs follow it that all must be read.
-            return _state(table, number, CHECKPOINT_EVERY) or _state(table, number, None) or {}
+            found = _last_state(table)
+            return {} if found is None else found[1]
 
     def former(self) -> list[Former]:
         """Return files that former versions name, and that still exist."""
@@ -246,46 +249,68 @@ class DeltaLog:
 
     def keep_up(self, now: datetime) -> None:
         """Write a checkpoint when it is time, and remove files that no version needs any more."""
-        why: Exception | None = None
+        looked = datetime.now(UTC)
         with self._reporting():
-            for _ in range(ATTEMPTS_MAX):
-                looked = datetime.now(UTC)
-                try:
-                    table = self._table()
-                except TableNotFoundError:
-                    return
-                self._shorten(table, now)
-                if is_late(looked):
-                    # This process was suspended. What others committed since it read the log is
-                    # old by now, and the vacuum would take it for files of no version.
-                    continue
-                # A vacuum commits versions too, and conflicts with one that removed files since the
-                # log was read.
-                try:
-                    table.vacuum(
-                        retention_hours=GRACE_HOURS,
-                        dry_run=False,
-                        enforce_retention_duration=False,
-                        # Also files of batches that were never committed.
-                        full=True,
-                    )
-                    return
-                except CommitFailedError as error:
-                    why = error
-        raise self._too_busy(why)
+            try:
+                table = self._table()
+            except TableNotFoundError:
+                return
+            self._shorten(table, now)
+        self._version, self._looked = table.version(), looked
+        if self._unneeded(table, now):
+            # A process that was suspended within its commit may bring some of these files. It must
+            # look again, and finds that it is late: the number of its version is taken.
+            self.commit(Change(operation="VACUUM START"))
+            with self._reporting():
+                table = self._table()
+            self._storage.delete(self._unneeded(table, now))
+
+    def _unneeded(self, table: DeltaTable, now: datetime) -> list[str]:
+        """Return the files that no version needs, and that were old at *now*."""
+        with self._reporting():
+            found = table.vacuum(
+                retention_hours=GRACE_HOURS,
+                # It would remove what is old when it comes to it. If this process was suspended by
+                # then, that can be what others committed since *now*.
+                dry_run=True,
+                enforce_retention_duration=False,
+                # Also files of batches that were never committed.
+                full=True,
+            )
+        paths = {f"{self._area}/{path}" for path in found}
+        return [
+            each.path
+            for each in self._storage.list(self._area)
+            if each.path in paths and each.modified <= now - timedelta(hours=GRACE_HOURS)
+        ]
 
     def _shorten(self, table: DeltaTable, now: datetime) -> None:
+        """Write a checkpoint when it is time, and remove what lies before one that is older than
+        `LOG_KEPT`.
+        """
         if table.version() - self._checkpoint < CHECKPOINT_EVERY:
             return
         table.create_checkpoint()
-        # Checkpoints do not hold the states in commits: while no batch comes, commits stay.
-        if _has_state_since(table, now - SURELY_KEPT):
-            table.cleanup_metadata()
         self._checkpoint = table.version()
+        # Checkpoints do not hold the states in commits: the last one stays, however old. There are
+        # none in logs of counts.
+        found = _last_state(table) if self._area == LINES else (table.version(), {})
+        if found is None:
+            return
+        old = {
+            each.path: match
+            for each in self._storage.list(f"{self._area}/{LOG}")
+            if each.modified <= now - LOG_KEPT
+            and (match := _OF_VERSION.fullmatch(name_of(each.path)))
+        }
+        checkpoints = [int(match[1]) for match in old.values() if match[2]]
+        # Not by delta-rs, which looks at its own clock: it is ahead of *now* if this process was
+        # suspended.
+        first = max((number for number in checkpoints if number <= found[0]), default=0)
+        self._storage.delete(sorted(path for path, match in old.items() if int(match[1]) < first))
 
-    def _too_busy(self, why: Exception | None = None) -> Refused:
-        last = f" (the last refusal: {why})" if why is not None else ""
-        return Refused(f"Other programs commit to {self._url} all the time: find out which{last}.")
+    def _too_busy(self) -> Refused:
+        return Refused(f"Other programs commit to {self._url} all the time: find out which.")
 
     def _table(self) -> DeltaTable:
         table = DeltaTable(self._url, storage_options=self._storage.lake_options() or None)
@@ -303,22 +328,57 @@ class DeltaLog:
         )
 
     def _put(self, actions: Sequence[Any], change: Change | None = None) -> None:
-        """Create the next version, after those that other processes created meanwhile."""
-        body = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
+        """Create the next version, after those that other processes created meanwhile.
+
+        The number of a version is free again once a clean-up has removed its commit, and what a
+        process that slept for a day puts there is in no later version. So it must have looked for
+        the last version shortly before the commit was done.
+        """
+        text = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
+        body = text.encode()
         for _ in range(ATTEMPTS_MAX):
+            if is_late(self._looked):
+                self._look_again(change)
             if change is not None:
                 change.refuse_late()
-            if self._storage.put_if_absent(self._path(self._version + 1), body.encode()):
-                self._version += 1
+            place, began = self._path(self._version + 1), datetime.now(UTC)
+            # A storage may refuse what it took: a request whose answer was lost is sent again.
+            is_created = self._storage.put_if_absent(place, body)
+            found = body if is_created else self._storage.read(place)
+            if found == body:
+                if is_late(self._looked):
+                    raise self._asleep()
+                self._version, self._looked = self._version + 1, began
                 reach("table.committed")
                 return
-            self._follow(change)
+            self._follow(found, change)
         raise self._too_busy()
 
-    def _follow(self, change: Change | None) -> None:
-        """Read the version that another process created, and check that *change* may follow it."""
-        number = self._version + 1
-        raw = self._storage.read(self._path(number))
+    def _look_again(self, change: Change | None) -> None:
+        """Take up all versions that other processes created since the log was read."""
+        looked = datetime.now(UTC)
+        with self._reporting():
+            try:
+                last = self._table().version()
+            except TableNotFoundError:
+                last = -1
+        while self._version < last:
+            # A removed commit is missed here.
+            self._follow(self._storage.read(self._path(self._version + 1)), change)
+        if last < self._version:
+            raise Overtaken(f"Another program made {self._url} anew: start again.")
+        self._looked = looked
+
+    def _asleep(self) -> Overtaken:
+        return Overtaken(
+            f"This process was suspended while it committed to {self._url}, and others may have "
+            "changed it for so long that the commit does not count: start again."
+        )
+
+    def _follow(self, raw: bytes | None, change: Change | None) -> None:
+        """Take up the next version, which another process created as *raw*, and check that *change*
+        may follow it.
+        """
         if raw is None:
             raise Overtaken(f"Other programs changed {self._url} for a long time: start again.")
         with self._reporting():
@@ -331,7 +391,7 @@ class DeltaLog:
                 raise Overtaken(f"Another program changed {self._url}: start again.")
             if change is not None and "remove" in action:
                 self._refuse_conflict(action["remove"]["path"], change)
-        self._version = number
+        self._version += 1
 
     def _refuse_overtaking(self, action: Any, *, is_first: bool) -> None:
         is_ours = action.get("txn", {}).get("appId") == APPLICATION
@@ -345,6 +405,7 @@ class DeltaLog:
         """Read the log, and refuse *change* if a file that it removes is no longer there: its lines
         are in other files now, or erased. The change follows the version that was read.
         """
+        looked = datetime.now(UTC)
         with self._reporting():
             table = self._table()
             found = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
@@ -354,7 +415,7 @@ class DeltaLog:
                 raise self._conflict(entry.path)
         # Not the version that was read before: since its files were chosen, this process may have
         # committed another change, behind versions that it compared with that one alone.
-        self._version = table.version()
+        self._version, self._looked = table.version(), looked
 
     def _refuse_conflict(self, place: str, change: Change) -> None:
         path = f"{self._area}/{unquote(place)}"
@@ -416,24 +477,18 @@ class DeltaLog:
             ) from error
 
 
-def _state(table: DeltaTable, number: int | None, kept: int | None) -> Any:
-    """Return the state of the transaction *number* if one of the last *kept* versions (None: all)
-    holds it; else None.
+def _last_state(table: DeltaTable) -> tuple[int, Mapping[str, Any]] | None:
+    """Return the version that holds the state of the last transaction, and the state; None if no
+    version does.
     """
-    said = (_state_in(info) for info in table.history(kept))
-    return next((state for state in said if state and state.get(NUMBER) == number), None)
-
-
-def _state_in(info: Mapping[str, Any]) -> Any:
-    return (info.get(SAID) or {}).get(STATE)
-
-
-def _has_state_since(table: DeltaTable, since: datetime) -> bool:
-    """Return whether one of the last versions is younger than *since*, and holds a state."""
-    return any(
-        _state_in(info) and int(info["timestamp"]) >= since.timestamp() * 1000
-        for info in table.history(CHECKPOINT_EVERY)
-    )
+    number = table.transaction_version(APPLICATION)
+    # Rarely so many versions of other programs follow it that all must be read.
+    for kept in (CHECKPOINT_EVERY, None):
+        for info in table.history(kept):
+            state = (info.get(SAID) or {}).get(STATE)
+            if state and state.get(NUMBER) == number:
+                return int(info["version"]), state
+    return None
 
 
 def _joined(old: pa.Schema, new: pa.Schema) -> pa.Schema:
@@ -456,6 +511,8 @@ def _info(operation: str, said: Mapping[str, Any], *, is_append: bool) -> Any:
             "operationParameters": {"mode": "Append"} if is_append else {},
             "isBlindAppend": is_append,
             "engineInfo": ENGINE,
+            # Never do two processes write the same bytes, so that each knows its own commit.
+            "txnId": str(uuid4()),
             SAID: dict(said),
         }
     }

@@ -269,35 +269,38 @@ class IcebergLog:
     def keep_up(self, now: datetime) -> None:
         """Expire old snapshots, and remove files that none needs any more."""
 
-        def look(table: Table) -> tuple[set[str], set[str]]:
-            named = self._named(table, table.snapshots())
-            needed = {self._path(url) for url in _manifests(table, table.snapshots())}
-            needed |= {self._path(each.metadata_file) for each in table.metadata.metadata_log}
-            needed.add(self._path(table.metadata_location))
-            return named, needed
+        def look(table: Table) -> set[str]:
+            files = {self._path(each.metadata_file) for each in table.metadata.metadata_log}
+            files.add(self._path(table.metadata_location))
+            return set(old) - files - self._needed(table, table.snapshots())
 
-        with self._reporting():
-            table = self._loaded()
-            if table is None:
-                return
+        def ended(table: Table) -> tuple[Table, list[Snapshot], set[str]]:
             # By the time of the next snapshot, not by its own: the last snapshot of a quiet night
             # has readers until then.
-            self._expire(table, [each for each, end in _ended(table) if end <= now - GRACE])
-            if (seen := self._looked(look)) is None:
+            gone = [each for each, end in _ended(table) if end <= now - GRACE]
+            return table, gone, self._needed(table, gone)
+
+        with self._reporting():
+            if (seen := self._looked(ended)) is None:
                 return
-            named, needed = seen
-        old = [
-            stored.path
-            for folder in (self._area, f"{METADATA}/{self._area}")
-            for stored in self._storage.list(folder)
-            if stored.modified <= now - GRACE
-        ]
-        self._storage.delete(path for path in old if path not in named and is_ours(name_of(path)))
-        # Manifests hold the smallest and the largest value of most columns. A change that the
-        # catalogue refused leaves its manifests.
-        self._storage.delete(
-            path for path in old if path not in needed and path.endswith(ICEBERG_SUFFIXES)
-        )
+            table, gone, spent = seen
+            self._expire(table, gone)
+            old = [
+                stored.path
+                for folder in (self._area, f"{METADATA}/{self._area}")
+                for stored in self._storage.list(folder)
+                if stored.modified <= now - GRACE
+                # Manifests hold the smallest and the largest value of most columns. A change that
+                # the catalogue refused leaves its manifests.
+                and (is_ours(name_of(stored.path)) or stored.path.endswith(ICEBERG_SUFFIXES))
+            ]
+            unneeded = self._looked(look) or set()
+            if unneeded - spent:
+                # Some belong to no snapshot: maybe to one that a process is about to commit, which
+                # was suspended for hours. After another snapshot the catalogue refuses it.
+                self.commit(Change(operation="VACUUM START"))
+                unneeded = self._looked(look) or set()
+        self._storage.delete(path for path in old if path in unneeded)
 
     def _looked(self, look: Callable[[Table], T]) -> T | None:
         """Return what *look* finds in the table; None if there is none.
@@ -352,6 +355,11 @@ class IcebergLog:
             for manifest in manifests.values()
             for entry in manifest.fetch_manifest_entry(table.io)
         }
+
+    def _needed(self, table: Table, snapshots: Collection[Snapshot]) -> set[str]:
+        """Return the paths of all files that *snapshots* name, lists of files among them."""
+        lists = {self._path(url) for url in _manifests(table, snapshots)}
+        return self._named(table, list(snapshots)) | lists
 
     def _loaded(self) -> Table | None:
         try:

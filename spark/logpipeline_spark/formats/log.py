@@ -28,7 +28,7 @@ GRACE_HOURS = 2
 # differ.
 COMMITTED_WITHIN = timedelta(hours=GRACE_HOURS) / 2
 # The formats' names for the purpose of a commit.
-Operation = Literal["WRITE", "OPTIMIZE", "DELETE"]
+Operation = Literal["WRITE", "OPTIMIZE", "DELETE", "VACUUM START"]
 
 
 class Overtaken(Refused):
@@ -179,7 +179,11 @@ class Log(Protocol):
         """
 
     def keep_up(self, now: datetime) -> None:
-        """Keep the log short, and remove files that no version has needed for `GRACE_HOURS`."""
+        """Keep the log short, and remove files that no version has needed for `GRACE_HOURS`.
+
+        *now* lies before all that this process knows of the table: what others write later is too
+        young to be removed, even if this process is suspended until it is old.
+        """
 
 
 Logs = Mapping[str, Log]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Damaged, Refused
-from logpipeline_spark.formats.log import Change, Conflict, Former, Late, Logs
+from logpipeline_spark.formats.log import Change, Conflict, Former, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table import word_filters
@@ -262,10 +262,9 @@ class Erasure:
                 Replaced(found, self._rewritten(found, plan.schema)) for found in plan.files
             )
             reach("table.erasure-written")
-            added = [entry for each in replaced for entry in each.by]
             change = Change(
                 operation="DELETE",
-                added=added,
+                added=[entry for each in replaced for entry in each.by],
                 removed=[each.found.entry for each in replaced],
                 # Without the condition: a history that names a person would have to be erased too.
                 said={"erased_lines": plan.lines},
@@ -273,12 +272,10 @@ class Erasure:
             )
             try:
                 self.logs[LINES].commit(change)
-            except Late:
-                self.storage.delete([entry.path for entry in added])
-                raise
             except Conflict:
                 # Another process merged or removed some of them: the lines are in other files now.
-                self.storage.delete([entry.path for entry in added])
+                # What was written holds none of them, and is left to a later clean-up: only the log
+                # says what is needed, and not what an answer of the storage makes of it.
                 continue
             reach("table.erasure-committed")
             return plan, replaced

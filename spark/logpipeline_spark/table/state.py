@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
 import zstandard
 
@@ -281,6 +282,8 @@ class States:
 
     def _put(self, state: State, rows: Mapping[str, Rows]) -> bool:
         data = _data_of(state) | {"rows": {name: dict(each) for name, each in rows.items()}}
+        # Two writers of the same name may store the same state, and one of them has to lose.
+        data["nonce"] = str(uuid4())
         body = json.dumps(data, separators=(",", ":")).encode()
         packed = zstandard.ZstdCompressor(LEVEL).compress(body)
         head = f"state {VERSION} {zlib.crc32(packed):08x} {len(packed)}\n".encode()

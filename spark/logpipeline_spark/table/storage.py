@@ -68,7 +68,10 @@ class Storage(Protocol):
         """Write an object, and replace an earlier one."""
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Write an object that must not exist yet; only one of several writers gets True."""
+        """Write an object that must not exist yet; only one of several writers gets True.
+
+        No two writers give the same *data*: after a lost answer a writer knows its object by it.
+        """
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
         """Write a large object piece by piece; it appears when the block ends without an error."""

@@ -125,16 +125,17 @@ class Upkeep:
         return []
 
     def clean(self, now: datetime) -> None:
-        """Keep the logs short, and remove files that no version has needed for a while.
+        """Keep the logs short, and remove files that no version has needed for a while. *now* is
+        the time of the call, or earlier.
 
         Raises:
             Damaged: the table's state cannot be read.
             Refused: the storage refuses it.
         """
+        # Files of a batch that comes later are too young to be removed.
+        behind = self._behind()
         for area, each in self.logs.items():
-            # Asked for each log again: a batch may have come while the one before was cleaned, and
-            # its writer may sleep before it commits the counts.
-            if area not in self._behind():
+            if area not in behind:
                 each.keep_up(now)
         remove_unneeded(self.storage)
         # Files that a process had begun to write when it was killed.

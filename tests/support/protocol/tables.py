@@ -20,6 +20,7 @@ import pyarrow as pa
 from logpipeline_spark.formats import delta
 from logpipeline_spark.formats.delta import APPLICATION, LOG, DeltaLog
 from logpipeline_spark.formats.log import AREAS
+from logpipeline_spark.table import state as state_module
 from logpipeline_spark.table.files import LINES, FileEntry, FileName, Range
 from logpipeline_spark.table.state import STATE, Kept, States
 from logpipeline_spark.table.storage import Storage, Stored
@@ -94,11 +95,12 @@ class _Log(DeltaLog):
         self._do = do
 
     def begin(self, schema: pa.Schema, properties: Any) -> None:
-        """It is there."""
+        """It is there, and has no versions that a writer has seen."""
+        self._looked = datetime.now(UTC)
 
     def transaction(self) -> int | None:
         versions = self._do("log", self._area)
-        self._version = len(versions) - 1
+        self._version, self._looked = len(versions) - 1, datetime.now(UTC)
         return _transaction(versions)
 
 
@@ -191,8 +193,12 @@ class Table:
 def _write(do: Do, number: int, bounds: Bounds) -> None:
     """Do as the table's job does for one stream, with what it is made of."""
     storage = cast(Storage, _Storage(do))
-    # Times of commits would make each of them another state.
-    with patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)):
+    # Times and ids of commits would make each of them another state.
+    with (
+        patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)),
+        patch.object(delta, "uuid4", lambda: number),
+        patch.object(state_module, "uuid4", lambda: number),
+    ):
         table = TableWriter.open(
             storage,
             {area: _Log(storage, area, do) for area in AREAS},

@@ -264,11 +264,15 @@ def clean(keeper: Upkeep, board: Board, actor: str) -> None:
     """Remove what was needed by no version for `GRACE_S`, unless somebody may still read it."""
     with board.busy(actor, "clean"):
         now, needed_s = datetime.now(UTC), board.oldest_s(but=actor) + SLACK_S
-        if needed_s > GRACE_S and isinstance(keeper.logs[LINES], DeltaLog):
-            # Its library takes no other time than that of its own clock.
+        if not isinstance(keeper.logs[LINES], DeltaLog):
+            keeper.clean(now + timedelta(hours=GRACE_HOURS, seconds=-max(needed_s, GRACE_S)))
+        elif needed_s <= GRACE_S:
+            # Its files are older than they are: see `shorten_grace`.
+            keeper.clean(now)
+        else:
+            # Its library looks at its own clock as well.
             board["cleans_waiting"] += 1
             return
-        keeper.clean(now + timedelta(hours=GRACE_HOURS, seconds=-max(needed_s, GRACE_S)))
         board["cleans"] += 1
 
 
