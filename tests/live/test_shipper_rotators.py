@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from components.shipping import (
     until_stored,
 )
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.jetstream import JetStream
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import HostSources
 
@@ -60,6 +62,16 @@ def by_rename_and_gzip(live: Path, target: Path) -> None:
     target.unlink()
 
 
+@asynccontextmanager
+async def shipping_below(logs: Path, server: EmbeddedServer, js: JetStream) -> AsyncIterator[None]:
+    """Ship each log below *logs* into a new stream inside the block."""
+    hosts = (HostSources(host=HOST, include=(f"{logs}/**",)),)
+    config = config_of(logs.parent, server.url, hosts=hosts, read_out_s=10.0)
+    await make_stream(js)
+    async with shipping(config):
+        yield
+
+
 @pytest.mark.parametrize("rotate", [by_rename, by_copy, by_rename_and_gzip])
 @pytest.mark.parametrize("name", NAMES)
 async def test_what_is_moved_away_stays_with_its_source(
@@ -70,13 +82,10 @@ async def test_what_is_moved_away_stays_with_its_source(
 ) -> None:
     """A file under a name that nobody knows is not a new log."""
     logs = tmp_path / "logs"
-    hosts = (HostSources(host=HOST, include=(f"{logs}/**",)),)
-    config = config_of(tmp_path, nats_server.url, hosts=hosts, read_out_s=10.0)
     live, target = logs / "app.log", logs / name
     target.parent.mkdir(exist_ok=True, parents=True)
     async with jetstream(nats_server) as js:
-        await make_stream(js)
-        async with shipping(config):
+        async with shipping_below(logs, nats_server, js):
             for number in range(ROUNDS):
                 append(live, lines_of(10 * number, 10 * number + 10))
                 await until_stored(js, live, lines_of(0, 10 * number + 10))
@@ -93,23 +102,18 @@ async def test_what_a_program_writes_on_into_its_removed_log_arrives(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     """For much longer than a file that no program has open is waited for."""
-    logs = tmp_path / "logs"
-    hosts = (HostSources(host=HOST, include=(f"{logs}/**",)),)
-    config = config_of(tmp_path, nats_server.url, hosts=hosts, read_out_s=10.0)
-    live, number = logs / "app.log", 1
-    logs.mkdir(exist_ok=True)
-    async with jetstream(nats_server) as js:
-        await make_stream(js)
-        async with shipping(config):
-            with live.open("ab", buffering=0) as log:
-                log.write(lines_of(0, 1))
-                await until_stored(js, live, lines_of(0, 1))
-                live.unlink()
-                removed_s = time.monotonic()
-                while time.monotonic() - removed_s < 2 * ReadLimits().grace_s + 1:
-                    log.write(lines_of(number, number + 1))
-                    number += 1
-                    await until_stored(js, live, lines_of(0, number))
+    live, number = tmp_path / "logs" / "app.log", 1
+    live.parent.mkdir()
+    async with jetstream(nats_server) as js, shipping_below(live.parent, nats_server, js):
+        with live.open("ab", buffering=0) as log:
+            log.write(lines_of(0, 1))
+            await until_stored(js, live, lines_of(0, 1))
+            live.unlink()
+            removed_s = time.monotonic()
+            while time.monotonic() - removed_s < 2 * ReadLimits().grace_s + 1:
+                log.write(lines_of(number, number + 1))
+                number += 1
+                await until_stored(js, live, lines_of(0, number))
 
     assert number > 1
 
@@ -119,12 +123,8 @@ async def test_members_that_are_appended_to_a_packed_log_arrive(
 ) -> None:
     """Each when it comes, though the file was read to its end before."""
     logs = tmp_path / "logs"
-    hosts = (HostSources(host=HOST, include=(f"{logs}/**",)),)
-    config = config_of(tmp_path, nats_server.url, hosts=hosts, read_out_s=10.0)
-    logs.mkdir(exist_ok=True)
-    async with jetstream(nats_server) as js:
-        await make_stream(js)
-        async with shipping(config):
-            for number in range(3):
-                append(logs / "access.log.gz", gzip.compress(lines_of(number, number + 1)))
-                await until_stored(js, logs / "access.log", lines_of(0, number + 1))
+    logs.mkdir()
+    async with jetstream(nats_server) as js, shipping_below(logs, nats_server, js):
+        for number in range(3):
+            append(logs / "access.log.gz", gzip.compress(lines_of(number, number + 1)))
+            await until_stored(js, logs / "access.log", lines_of(0, number + 1))

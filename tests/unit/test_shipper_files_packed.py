@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -153,3 +154,46 @@ def test_what_a_cut_packed_file_lacks_is_told_and_read_if_it_comes(
     arrived += folder.drain()
     parts = [chunk.data for chunk in arrived if chunk.generation == lost.generation]
     assert b"".join(parts) == lines
+
+
+def test_a_cut_packed_file_that_goes_before_its_tries_are_over_is_told(tmp_path: Path) -> None:
+    """Its rest was in no other file."""
+    packed = tmp_path / "app.log.1.gz"
+    data = gzip.compress(os.urandom(9_000).hex().encode() + b"\n" + b"two\n" * 9)
+    packed.write_bytes(data[: len(data) // 2])
+    folder = Folder(tmp_path)
+    append(folder.live, b"next\n")
+    folder.read()
+    assert folder.chain.failing() == [(packed, "gzip-cut-short")]
+    packed.unlink()
+    folder.drain()
+
+    [lost] = folder.chain.take_losses()
+    assert lost.end - lost.start == 1
+    assert folder.chain.unseen_generations == 1
+
+
+def test_a_packed_file_that_may_not_be_read_and_goes_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that it was seen to hold."""
+    packed, lines = tmp_path / "app.log.1.gz", b"".join(b"%05d\n" % n for n in range(2_000))
+    packed.write_bytes(gzip.compress(lines))
+    folder = Folder(tmp_path)
+    append(folder.live, b"next\n")
+    folder.look()
+    first = folder.chain.read(folder.now_s)
+    assert first is not None
+    folder.chain.acknowledge(first)
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(PackedReader, "read", fail)
+        folder.read()
+        packed.unlink()
+        folder.drain()
+
+    [lost] = folder.chain.take_losses()
+    assert (lost.start, lost.end) == (first.end, len(lines))

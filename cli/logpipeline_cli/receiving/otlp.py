@@ -21,7 +21,7 @@ _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 class BadRequest(ValueError):
-    """A request that would be refused each time; the message says what is wrong with it."""
+    """A request with a mistake in it, which the message names. Sent again, it is refused again."""
 
 
 class Logs(NamedTuple):
@@ -76,7 +76,8 @@ def parse(body: bytes) -> Logs:
     """Return the log records of an ExportLogsServiceRequest in JSON.
 
     Raises:
-        BadRequest: the body is no such request, or its lines have more than `LINES_BYTES_MAX`.
+        BadRequest: the body is something else, or its lines are longer than `LINES_BYTES_MAX` bytes
+            in all.
     """
     try:
         request = json_text.parse(body)

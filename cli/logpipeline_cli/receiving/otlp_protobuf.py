@@ -22,7 +22,8 @@ def parse(body: bytes) -> Logs:
     """Return the log records of an ExportLogsServiceRequest in protobuf.
 
     Raises:
-        BadRequest: the body is no such request, or its lines have more than `LINES_BYTES_MAX`.
+        BadRequest: the body is something else, or its lines are longer than `LINES_BYTES_MAX` bytes
+            in all.
     """
     try:
         request = ExportLogsServiceRequest.FromString(body)

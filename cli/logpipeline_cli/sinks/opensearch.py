@@ -30,8 +30,8 @@ from logpipeline_cli.sinks.http_client import (
     http_options,
 )
 
-# Of each line the answer then says only what went wrong. The whole error may repeat the line: an
-# answer for many would be longer than what is read of it.
+# The answer then holds the status and the kind of error of each line. A whole error may repeat its
+# line: those of many lines are longer than `ANSWER_BYTES_MAX`.
 QUERY = "filter_path=errors,items.create.status,items.create.error.type"
 QUERY_ALONE = "filter_path=errors,items.create.status,items.create.error"
 # More than such an answer says of a line, so that those of a request fit into `ANSWER_BYTES_MAX`.
@@ -113,16 +113,16 @@ class BulkDestination:
         return answer
 
     async def _alone(self, document: bytes, item: _Item) -> _Item:
-        """Return what becomes of *document* when it comes alone, with the whole error."""
+        """Send *document* once more, alone, and return its item with the whole error."""
         answer = await self._bulk([document], QUERY_ALONE)
         try:
             return next(iter(_items(answer)), _Item(CREATED, None))
         except ValueError:
-            # It is longer than what is read of an answer.
+            # The answer is longer than `ANSWER_BYTES_MAX`.
             return item._replace(error=answer.said)
 
     def _error_of(self, item: _Item) -> Exception:
-        """Return what is raised for a document that was not created."""
+        """Return the exception for a document that was not created."""
         where = self._client.where
         if item.is_there:
             return TryAgain(f"{where} refused a line, and took it when it came alone")

@@ -345,9 +345,10 @@ class Chain(ReadCounters):
 
     def _is_passed(self, generation: Generation, now_s: float) -> bool:
         """Return whether newer files do not wait for *generation*, which has nothing new."""
-        if not generation.is_passed or generation.is_waiting or generation.is_written_unlisted:
-            # Of a file without a name only a read shows whether it has more.
+        if not generation.is_passed or generation.is_waiting:
             return False
+        if generation.file is None and generation.is_open:
+            return False  # only a read shows whether it has more
         may_end = generation.has_rest or generation.file is None
         return not (may_end and self._patience(generation, now_s).is_final)
 
@@ -374,9 +375,8 @@ class Chain(ReadCounters):
             self.unreadable[reason] += 1
         generation.fail(reason, now_s)
         if reason.endswith(PACKED_BADLY) and generation.failures >= _BROKEN_TRIES:
-            # How many bytes it has, nobody knows: one stands for all.
             self.unseen_generations += 1
-            self._lose(generation, generation.extent + 1, DAMAGED)
+            self._lose(generation, generation.extent, DAMAGED)
 
     def failing(self) -> list[tuple[Path, str]]:
         """Return the files that cannot be read now, each with the reason."""

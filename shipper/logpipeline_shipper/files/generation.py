@@ -29,7 +29,7 @@ from logpipeline_shipper.files.place import (
     Place,
     checksum_of,
 )
-from logpipeline_shipper.files.reader import Content, Part
+from logpipeline_shipper.files.reader import PACKED_BADLY, Content, Part
 
 ID_BYTES = 8
 # After a restart a file up to this size is read again, to verify by its checksum that it is still
@@ -365,9 +365,9 @@ class Generation:
         if not self.failures:
             self.failing_since_s = now_s
         self.failures += 1
-        if self.is_compressed:
-            # What stands at its end as its length need not be that.
-            self.size = self.read.offset
+        if reason.endswith(PACKED_BADLY):
+            # How many bytes it has, nobody knows: what stands at its end need not be its length.
+            self.size = self.read.offset + 1
         self.close_handle()
         self.try_again(now_s + min(2.0 ** (self.failures - 1), _RETRY_MAX_S))
 

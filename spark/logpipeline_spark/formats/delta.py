@@ -277,6 +277,8 @@ class DeltaLog:
                 # Also files of batches that were never committed.
                 full=True,
             )
+        if not found:
+            return []
         paths = {f"{self._area}/{path}" for path in found}
         return [
             each.path
