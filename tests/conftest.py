@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from alone import command_for
 from faults import settings
-from log_tails import tail_of
+from log_tails import tails_below
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 
 # Fixtures of tests on a real Kubernetes.
@@ -124,8 +123,6 @@ def _add_logs(item: pytest.Item, report: pytest.TestReport) -> None:
             report.sections.append((f"log of {name}", value.log_tail()))
     folder = given.get("tmp_path")
     if isinstance(folder, Path):
-        for file in sorted(folder.rglob("*.log"))[:LOGS_SHOWN_MAX]:
-            # A test's folder may hold what cannot be read, or what goes meanwhile.
-            with contextlib.suppress(OSError):
-                if text := tail_of(file, LOG_TAIL_BYTES):
-                    report.sections.append((f"end of {file.relative_to(folder)}", text))
+        tails = tails_below(folder, logs_max=LOGS_SHOWN_MAX, bytes_max=LOG_TAIL_BYTES)
+        for file, text in tails:
+            report.sections.append((f"end of {file.relative_to(folder)}", text))

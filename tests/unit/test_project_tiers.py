@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from alone import command_for
+from log_tails import tails_below
 from tiers import affected
 from tiers.passed import Passed, state_of_files
 from tiers.plans import PLANS
@@ -202,17 +204,41 @@ def test_a_test_of_a_class_has_the_name_that_runs_it(tmp_path: Path) -> None:
     assert names == ["tests/unit/test_project_tiers.py::TestIt::runTest"]
 
 
+def test_a_failure_has_its_reason(tmp_path: Path) -> None:
+    """What the error says and its place; of one of pytest's own, the end of the text."""
+    report = tmp_path / "report.xml"
+    report.write_text("""<testsuite>
+<testcase file="a.py" name="test_x"><failure message="assert 1 == 2\n  and more">def test_x():
+&gt;       assert 1 == 2
+E       assert 1 == 2
+
+a.py:7: AssertionError
+-- end of nats.log --
+a.py went well</failure></testcase>
+<testcase time="0.1"/>
+<testcase classname="pytest" name="internal"><error message="internal error">Traceback:
+  File "a.py", line 7
+FileNotFoundError: gone</error></testcase></testsuite>""")
+
+    reasons = {case.name: case.reason.splitlines() for case in cases_in(report)}
+
+    assert reasons["a.py::test_x"] == ["assert 1 == 2   and more", "a.py:7: AssertionError"]
+    assert reasons["::internal"][-1] == "FileNotFoundError: gone"
+    assert len(reasons) == 2
+
+
 def test_the_account_closes_with_the_counts_of_all_tiers() -> None:
     """It names what failed, with the command that runs it alone."""
     out = io.StringIO()
     cases = (
-        Case("tests/faults/test_f.py::test_k[SEED=7]", 2.0, "failed"),
+        Case("tests/faults/test_f.py::test_k[SEED=7]", 2.0, "failed", "a line is lost"),
         Case("b", 1.0, "passed"),
     )
     Screen("test", out).account([Result("faults", sys.executable, 1, 3.0, 1.0, cases)])
 
     assert out.getvalue().rstrip().endswith("1 passed, 1 failed, 0 skipped")
     assert "SEED=7" in out.getvalue()
+    assert "a line is lost" in out.getvalue()
 
 
 def test_the_command_of_one_test_has_its_seed_and_its_settings(
@@ -263,3 +289,26 @@ def test_a_file_that_is_no_module_touches_the_tests_that_name_it(tmp_path: Path)
 
     assert affected.touched_tests(["docs/page.md"], tmp_path) == ["tests/unit/test_page.py"]
     assert len(affected.touched_tests(["pyproject.toml"], tmp_path)) == 2
+
+
+def test_logs_are_shown_of_a_folder_whose_parts_go_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that still runs takes its folders away; the failed test has to be told all the same.
+    (A fake: a folder goes just before it is listed.)
+    """
+    (tmp_path / "going").mkdir()
+    (tmp_path / "a.log").write_text("said")
+    (tmp_path / "empty.log").touch()
+    scandir = os.scandir
+
+    def scan(path: Path | str) -> object:
+        if Path(path).name == "going":
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+
+    tails = list(tails_below(tmp_path, logs_max=9, bytes_max=3))
+
+    assert tails == [(tmp_path / "a.log", "aid")]

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 from tiers.steps import ROOT
 
+FAILURES = {"failure", "error"}
+# How pytest tells where an error was raised, and that it was one of its own.
+PLACE = re.compile(r"\S+\.py:\d+: ")
+INTERNAL = "internal error"
+# How much is kept of a reason.
+INTERNAL_LINES, MESSAGE_LINES = 4, 4
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test: its name as pytest takes it, and its *seconds*, with set-up and clean-up."""
+    """One test: its name as pytest takes it, its *seconds*, with set-up and clean-up, and the
+    *reason* why it failed, if it did: the error and the place.
+    """
 
     name: str
     seconds: float
     outcome: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +67,11 @@ def cases_in(report: Path) -> tuple[Case, ...]:
         return ()
     found: dict[str, Case] = {}
     for entry in ElementTree.parse(report).iter("testcase"):
+        # Where pytest itself fails, the test under way stands there without a name.
+        if entry.get("name") is None:
+            continue
         name = _name_of(entry)
-        case = Case(name, float(entry.get("time", "0")), _outcome(entry))
+        case = Case(name, float(entry.get("time", "0")), _outcome(entry), _reason(entry))
         former = found.get(name)
         # A test that passed and whose clean-up failed stands there twice.
         if former is None or former.outcome != "failed":
@@ -77,8 +91,24 @@ def _name_of(entry: ElementTree.Element) -> str:
     return f"{entry.get('file', '')}::{entry.get('name', '')}"
 
 
+def _reason(entry: ElementTree.Element) -> str:
+    """Return why it failed: what the error says, and where it was raised; of an error of pytest
+    itself, the end of its text. Logs may stand behind a traceback.
+    """
+    said: list[str] = []
+    for child in entry:
+        if child.tag in FAILURES:
+            lines = [line.strip() for line in (child.text or "").splitlines() if line.strip()]
+            if child.get("message") == INTERNAL:
+                said += lines[-INTERNAL_LINES:]
+            else:
+                places = [line for line in lines if PLACE.match(line)]
+                said += [*child.get("message", "").splitlines()[:MESSAGE_LINES], *places[-1:]]
+    return "\n".join(said)
+
+
 def _outcome(entry: ElementTree.Element) -> str:
     kinds = {child.tag for child in entry}
-    if kinds & {"failure", "error"}:
+    if kinds & FAILURES:
         return "failed"
     return "skipped" if "skipped" in kinds else "passed"

@@ -22,6 +22,7 @@ QUIET_EVERY_S = 30.0
 LIVE_EVERY_S = 1.0
 SLOWEST_SHOWN = 10
 FAILED_SHOWN = 40
+REASON_CHARS_MAX = 200
 WIDTH_DEFAULT = 100
 CLEAR = "\r\x1b[K"
 
@@ -95,10 +96,13 @@ class Screen:
         for result in results:
             if not result.fails_run:
                 continue
-            failed = [case.name for case in result.cases if case.outcome == "failed"]
+            failed = [case for case in result.cases if case.outcome == "failed"]
             self._line(f"\nFAILED: {result.name}")
-            for name in failed[:FAILED_SHOWN]:
-                self._line(f"  {command_for(name, result.program)}")
+            for case in failed[:FAILED_SHOWN]:
+                self._line(f"  {command_for(case.name, result.program)}")
+                # A log of a run is read from its end, and often only that is kept.
+                for line in case.reason.splitlines():
+                    self._line(f"      {line[:REASON_CHARS_MAX]}")
             if len(failed) > FAILED_SHOWN:
                 self._line(f"  and {len(failed) - FAILED_SHOWN} more")
 
