@@ -293,13 +293,41 @@ def test_more_files_than_descriptors_are_all_read(tmp_path: Path) -> None:
     assert len(folder.limits.descriptors) <= 2
 
 
-def test_an_idle_file_costs_no_descriptor(tmp_path: Path) -> None:
-    """After a while without a read it is closed, and nothing is forgotten."""
+@pytest.mark.parametrize("is_after_restart", [False, True])
+def test_what_is_written_to_an_idle_file_just_before_its_removal_is_read(
+    tmp_path: Path, is_after_restart: bool
+) -> None:
+    """The newest file of a source stays open, and is opened at a start: a job writes one line an
+    hour, and removes its log as it ends, between two looks at the folder.
+    """
     folder = Folder(tmp_path, idle_close_s=10.0)
     folder.live.write_bytes(b"one\n")
-    folder.read()
-    folder.chain.close_idle(folder.now_s + 9)
+    folder.drain()
+    if is_after_restart:
+        saved = folder.chain.saved()
+        folder.chain.release()
+        folder = Folder(tmp_path, idle_close_s=10.0, saved=saved)
+        folder.look()
+    folder.now_s += 3600
+    folder.chain.close_idle(folder.now_s)
+    append(folder.live, b"two\n")
+    folder.live.unlink()
+
+    assert joined(folder.drain()) == b"two\n"
+    assert folder.chain.is_finished()
+    assert len(folder.limits.descriptors) == 0
+
+
+def test_idle_files_cost_half_of_the_descriptors(tmp_path: Path) -> None:
+    """Those that have a newer one cost none after a while, and nothing is forgotten."""
+    folder = Folder(tmp_path, idle_close_s=10.0, open_files=4)
+    (tmp_path / "app.log.1").write_bytes(b"zero\n")
+    folder.live.write_bytes(b"one\n")
+    folder.drain()
+    assert len(folder.limits.descriptors) == 2
+    folder.chain.close_idle(folder.now_s + 10)
     assert len(folder.limits.descriptors) == 1
+    folder.limits.descriptors.open_files_max = 1
     folder.chain.close_idle(folder.now_s + 10)
     assert len(folder.limits.descriptors) == 0
     append(folder.live, b"two\n")

@@ -121,7 +121,7 @@ class Chain(ReadCounters):
         if self._skips_existing:
             self._skips_existing = False
             self._skip_existing()
-        self._open_files.keep_unacknowledged(self._generations, now_s)
+        self._open_files.keep(self._generations, now_s)
         self._settle(now_s)
 
     def identities(self) -> list[tuple[int, int, int]]:
@@ -341,7 +341,7 @@ class Chain(ReadCounters):
             self._note_newer(now_s)
         else:
             generation.close_handle()
-        self._open_files.keep_unacknowledged(self._generations, now_s)
+        self._open_files.keep(self._generations, now_s)
 
     def _is_passed(self, generation: Generation, now_s: float) -> bool:
         """Return whether newer files do not wait for *generation*, which has nothing new."""

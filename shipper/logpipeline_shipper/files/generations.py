@@ -47,8 +47,10 @@ class OpenFiles:
         self._tail = tail
         self._limits = limits
 
-    def keep_unacknowledged(self, generations: Iterable[Generation], now_s: float) -> None:
-        """Open, and keep open, the files with unacknowledged bytes."""
+    def keep(self, generations: Iterable[Generation], now_s: float) -> None:
+        """Open, and keep open, the files with unacknowledged bytes, and the newest one: it may be
+        written to and removed between two looks at its folder.
+        """
         for generation in list(generations):
             self._keep_open(generation, now_s)
 
@@ -63,14 +65,22 @@ class OpenFiles:
                 return  # reading meets the error again, and reports it
 
     def close_idle(self, generations: Iterable[Generation], now_s: float) -> None:
-        """Close the files that are read and acknowledged so far, and were not used for a while."""
+        """Close the files that are read and acknowledged so far, and were not used for a while; the
+        newest one only where descriptors are short.
+        """
         for generation in generations:
             handle = generation.handle
             if handle is None or generation.file is None:
                 continue
             is_behind = generation.extent > generation.acked.offset
-            if not is_behind and now_s - handle.used_s >= self._limits.idle_close_s:
+            is_idle = now_s - handle.used_s >= self._limits.idle_close_s
+            if is_idle and not is_behind and not self._may_idle(generation):
                 generation.close_handle()
+
+    def _may_idle(self, generation: Generation) -> bool:
+        """Return whether its file may be open though it has no unread bytes."""
+        is_newest = generation.newer_since_s is None
+        return is_newest and self._limits.descriptors.has_room_for_idle()
 
     def _keep_open(self, generation: Generation, now_s: float) -> None:
         unread = generation.extent - generation.acked.offset
@@ -82,7 +92,7 @@ class OpenFiles:
         try:
             if generation.is_open and generation.handle is not None:
                 budget.keep_listed(generation.handle)
-            elif unread and budget.has_room():
+            elif budget.has_room() if unread else self._may_idle(generation):
                 self._tail.handle_of(generation, now_s)
         except NOT_READ:
             return  # reading meets the error again, and reports it

@@ -17,7 +17,7 @@ class ReadLimits:
     batch_bytes: int = 512 * 1024
     # Just under nats-server's default payload of 1 MiB, headers included.
     line_bytes: int = 1_000_000
-    # An idle file needs no descriptor; a busy one is written to more often than this.
+    # A file that has a newer one is written to no more, mostly; a busy one more often than this.
     idle_close_s: float = 10.0
     # Deleted files that are kept open fill the disk invisibly: as much as kubelet keeps of ten
     # containers.

@@ -340,6 +340,12 @@ class DescriptorBudget:
         """Return whether one more file can be opened without closing another."""
         return len(self) < self.open_files_max
 
+    def has_room_for_idle(self) -> bool:
+        """Return whether files may be open that have no unread bytes. Half is left to the others,
+        which are opened ahead only where nothing has to be closed for them.
+        """
+        return len(self) <= self.open_files_max // 2
+
     def open(self, opener: Callable[[], Reader], key: tuple[int, int], now_s: float) -> Handle:
         """Return a handle of what *opener* opens; the least recently used one makes room.
 
