@@ -12,6 +12,7 @@ import pytest
 from components.consuming import HOSTS, Streams, in_order, streams_on
 from components.sink_servers import ClickHouse, Loki, OtlpReceiver, Receiver, Search, StandIn
 from logpipeline.embedded import EmbeddedServer
+from ports import free_port
 from waiting import eventually
 
 # Between two of: written, said to be processed, position kept, acknowledged.
@@ -82,6 +83,23 @@ async def test_the_command_knows_each_kind(
     found = [text.decode() for text in server.texts()]
     assert in_order(found)
     assert sorted(found) == sorted(streams.written)
+
+
+async def test_a_system_that_is_away_at_the_start_is_waited_for(streams: Streams) -> None:
+    """Its table is looked at before the first line is read; a signal ends the wait."""
+    await streams.write(10, lines=2)
+    port, server = free_port(), ClickHouse()
+    where = ("--url", f"http://127.0.0.1:{port}", "--table", "shop.logs")
+    command = ("sink", "clickhouse", "copy", *where, "--until-caught-up")
+    for is_coming in (False, True):
+        sink = streams.command(*command)
+        await eventually(lambda sink=sink: "nothing is written yet" in sink.log)
+        if is_coming:
+            with server.serving(port=port):
+                await sink.ends(0)
+        else:
+            await sink.stop()
+    assert sorted(text.decode() for text in server.texts()) == sorted(streams.written)
 
 
 async def test_a_sink_that_is_killed_after_a_write_copies_each_line_once(

@@ -17,7 +17,8 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.sinks import s3
-from logpipeline_cli.sinks.destination import Misdirected, created_of
+from logpipeline_cli.sinks.destination import Misdirected, TryAgain, created_of
+from ports import free_port
 from tables.s3 import BUCKET, S3Server
 from waiting import eventually
 
@@ -127,6 +128,14 @@ async def test_a_bucket_that_is_not_there_ends_it_at_once(server: S3Server) -> N
     made = s3.destination_of(build_parser().parse_args(args))
     with pytest.raises(Misdirected, match="no bucket mistyped"):
         await made.open()
+
+
+async def test_a_server_that_is_away_is_waited_for(server: S3Server) -> None:
+    """It is no mistake of a person's; the command opens it again later."""
+    args = build_parser().parse_args(["sink", "s3", "copy", *words(server, "x")])
+    args.endpoint = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(TryAgain, match="check that"):
+        await s3.destination_of(args).open()
 
 
 def test_an_address_that_is_no_bucket_is_refused() -> None:

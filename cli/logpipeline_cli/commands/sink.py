@@ -13,7 +13,7 @@ from logpipeline.consuming.options import KV, Acks, ConsumeOptions, checked, sta
 from logpipeline.consuming.reader import Reader
 from logpipeline_cli.batches import counted, may_begin, process_batches, stop_by_signal
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.sinks.copying import write
+from logpipeline_cli.sinks.copying import opened, write
 from logpipeline_cli.sinks.destination import Destination
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
@@ -38,7 +38,8 @@ async def _sink(
         if not await may_begin(js, target, options, args, "sink"):
             return EXIT_FAILED
         try:
-            await destination.open()
+            if not await opened(destination, stop):
+                return EXIT_OK
             async with Reader(js, target.pipeline, options) as reader:
                 try:
                     await process_batches(reader, partial(write, destination), stop)

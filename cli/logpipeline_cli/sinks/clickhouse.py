@@ -51,6 +51,7 @@ class ClickHouseDestination:
 
         Raises:
             Misdirected: there is no such table, or we may not look.
+            TryAgain: the server is away.
         """
         database = f"'{self._database}'" if self._database else "currentDatabase()"
         question = (
@@ -60,7 +61,7 @@ class ClickHouseDestination:
         try:
             answer = await self._client.post(question.encode(), {})
             self._check(answer)
-        except (TryAgain, Refused) as error:
+        except Refused as error:
             raise Misdirected(str(error)) from error
         engine = answer.data.decode("utf-8", "replace").strip()
         if not engine:

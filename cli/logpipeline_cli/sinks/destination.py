@@ -49,6 +49,7 @@ class Destination(Protocol):
 
         Raises:
             Misdirected: it cannot be written to as it is.
+            TryAgain: it is away, and may be opened later.
         """
 
     async def write(self, batch: Batch) -> None:

@@ -17,7 +17,7 @@ from logpipeline_cli.batches import json_lines
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.sinks.destination import Misdirected, TryAgain, created_of
 from logpipeline_spark.table.s3 import S3Options, S3Storage
-from logpipeline_spark.table.storage import StorageFailed
+from logpipeline_spark.table.storage import StorageAway, StorageFailed
 
 # Digits of a sequence in a name, so that names sort as batches do; 2^64 has 20.
 SEQUENCE_DIGITS = 20
@@ -37,10 +37,13 @@ class S3Destination:
 
         Raises:
             Misdirected: there is none, or we have no right to it.
+            TryAgain: the server is away.
         """
         try:
             # Some servers create a bucket for any name in a write, also for a mistyped one.
             await asyncio.to_thread(lambda: any(self._storage.list("")))
+        except StorageAway as error:
+            raise TryAgain(str(error)) from error
         except StorageFailed as error:
             raise Misdirected(str(error)) from error
 

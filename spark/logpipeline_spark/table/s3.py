@@ -32,6 +32,7 @@ from logpipeline_spark.table.storage import (
     OBJECT_BYTES_MAX,
     LocalStorage,
     Storage,
+    StorageAway,
     StorageFailed,
     Stored,
     reporting,
@@ -202,23 +203,29 @@ class S3Storage:
         try:
             yield
         except BaseError as error:
-            raise StorageFailed(self._sentence(error)) from error
+            raise self._failure(error) from error
 
-    def _sentence(self, error: BaseError) -> str:
+    def _failure(self, error: BaseError) -> StorageFailed:
         said = str(error)
         if "NoSuchBucket" in said:
-            return f"There is no bucket {self._bucket}: create it, or name another one."
+            return StorageFailed(
+                f"There is no bucket {self._bucket}: create it, or name another one."
+            )
         if any(word in said for word in _KEYLESS):
-            return (
+            return StorageFailed(
                 f"{self.url} needs keys, and there are none: set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, in Kubernetes by spec.table.s3.secret."
             )
         if any(word in said for word in _DENIED):
-            return f"{self.url} refuses access: check the access key, the secret and its rights."
+            return StorageFailed(
+                f"{self.url} refuses access: check the access key, the secret and its rights."
+            )
         if any(word in said for word in _FULL):
-            return f"{self.url} is full: make room there, or let retention keep less."
+            return StorageFailed(
+                f"{self.url} is full: make room there, or let retention keep less."
+            )
         where = self._options.endpoint or "S3"
-        return (
+        return StorageAway(
             f"{self.url} failed: check that {where} works and has room ({said:.{SAID_CHARS_MAX}})."
         )
 

@@ -38,6 +38,10 @@ class StorageFailed(Refused):
     """The disk or the bucket refused a request, or failed."""
 
 
+class StorageAway(StorageFailed):
+    """It could not be asked, or did not work: later it may, with the very same request."""
+
+
 class _Gone(FileNotFoundError):
     """What was written is not there any more, and is in no place yet."""
 

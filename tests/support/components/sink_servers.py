@@ -77,9 +77,9 @@ class StandIn:
             return None if fault == "taken-and-cut" else answer
 
     @contextmanager
-    def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[StandIn]:
-        """Answer at a free port for as long as the block lasts, maybe by *tls*."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+    def serving(self, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[StandIn]:
+        """Answer at *port*, or a free one, for as long as the block lasts, maybe by *tls*."""
+        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         server.daemon_threads = True
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
