@@ -132,6 +132,15 @@ class FileOwners:
         """Return the files of *key* whose names belong to other sources."""
         return tuple(file for lent in self._lent.values() for file in lent.get(key, ()))
 
+    def with_lent(self, key: Key, own: Listing) -> Listing:
+        """Return *own*, the files whose names belong to the source *key*, with those that other
+        names belong to. A file has several names if it is linked, or if its folder is reached on
+        several paths: it comes once, under its own name if it has one.
+        """
+        named = {file.identity for file in own.files}
+        lent = {file.identity: file for file in self.of(key) if file.identity not in named}
+        return Listing(own.id, (*lent.values(), *own.files))
+
     def _owner_of(self, file: ChainFile, key: Key) -> Key | Undecided:
         """Return which source owns *file*, whose name belongs to the source *key*."""
         known = self._owners.get(file.identity)

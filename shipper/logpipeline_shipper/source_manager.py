@@ -134,17 +134,14 @@ class SourceManager:
                 self._own.pop(key, None)
             for other in found.changed:
                 self._relist(other, how)
-            listing = self._whole(key, found.listing)
+            listing = self._owners.with_lent(key, found.listing)
         self._update(key, listing, how)
 
     def _relist(self, key: Key, how: Ship) -> None:
         """Update the source *key* with the files that it has now, under whatever names."""
         id = SourceId(host=key.host, source=key.source, format="plain")
         own = self._own.get(key, Listing(id, ()))
-        self._update(key, self._whole(key, own), how)
-
-    def _whole(self, key: Key, own: Listing) -> Listing:
-        return Listing(own.id, (*self._owners.of(key), *own.files))
+        self._update(key, self._owners.with_lent(key, own), how)
 
     def _chain_of(self, key: Key) -> Chain | None:
         source = self.sources.get(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,6 +69,12 @@ class Folder:
         """Return the chain; it is made at the first listing."""
         assert self._chain is not None
         return self._chain
+
+    def restart(self) -> None:
+        """Be a new process, which has what the former one saved."""
+        self.saved = self.chain.saved()
+        self.chain.release()
+        self._chain = None
 
     def look(self) -> Chain:
         """Take in what files there are now."""
@@ -158,7 +163,8 @@ class OldFolder:
         """Have the log's source look at the files that it was lent, and read on."""
         (own,) = self.log.discovery.scan()
         self.log.now_s += GRACE_S
-        self.log.take(replace(own, files=(*self._owners.of(self._key), *own.files)))
+        chain = self.log.take(self._owners.with_lent(self._key, own))
+        self._owners.claim(self._key, chain.identities())
         return self.log.read_on()
 
 
