@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import zstandard
-
 from dataset import make_log
+from logpipeline import zstd
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.partition import partition_of
@@ -113,7 +112,7 @@ def sources(data: bytes) -> Iterator[Source]:
 
 async def _send(js: JetStream, source: Source, data: bytes) -> int:
     """Store the lines of one *source* in order, some at a time."""
-    compressor = zstandard.ZstdCompressor(level=LEVEL)
+    compressor = zstd.Compressor(LEVEL)
     waiting: list[asyncio.Task[object]] = []
     position, count = source.start, 0
     while position < source.end:
@@ -129,7 +128,7 @@ async def _send(js: JetStream, source: Source, data: bytes) -> int:
 
 
 def _message(
-    source: Source, data: bytes, position: int, compressor: zstandard.ZstdCompressor
+    source: Source, data: bytes, position: int, compressor: zstd.Compressor
 ) -> tuple[str, bytes, dict[str, str]]:
     payload, is_compressed = encode_payload(data, compressor)
     batch = Batch(

@@ -7,9 +7,7 @@ import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 
-import zstandard
-
-from logpipeline import json_text
+from logpipeline import json_text, zstd
 from logpipeline.deduplication import (
     NOTHING,
     Decision,
@@ -200,7 +198,7 @@ def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
     """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
     sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
     body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
-    return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
+    return zlib.crc32(body).to_bytes(4, "big") + zstd.Compressor(LEVEL).compress(body)
 
 
 def decode_snapshot(data: bytes) -> dict[SourceName, SourceState]:
@@ -212,12 +210,12 @@ def decode_snapshot(data: bytes) -> dict[SourceName, SourceState]:
     if not data:
         return {}
     try:
-        body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
+        body = zstd.decompress(data[4:], SNAPSHOT_BYTES_MAX)
         if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
             raise BadSnapshot("the snapshot's checksum does not match")
         read = json_text.parse(body)
         if read["version"] != SNAPSHOT_VERSION:
             raise BadSnapshot(f"version {read['version']}; this program knows {SNAPSHOT_VERSION}")
         return {(str(h), str(s)): decode(known) for (h, s), known in read["sources"]}
-    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+    except (zstd.ZstdError, ValueError, KeyError, TypeError) as error:
         raise BadSnapshot(f"not a snapshot of sources: {error}") from error

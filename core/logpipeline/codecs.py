@@ -12,22 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-import zstandard
+from logpipeline import zstd
 
 # Bytes that one step may produce: a bomb unpacks no faster than it is read.
 OUTPUT_BYTES = 256 * 1024
-# The library for zstd cannot stop inside its input. A block of three bytes may stand for
-# 128 KiB, so that one step of it may produce some 8 MiB.
-ZSTD_INPUT_BYTES = 192
-# Larger windows are for archives.
-ZSTD_WINDOW_BYTES_MAX = 128 * 1024 * 1024
 XZ_MEMORY_BYTES_MAX = 128 * 1024 * 1024
 ZSTD_LEVEL = 3
 GZIP_LEVEL = 6
 _GZIP_WINDOW = 31  # zlib's way of saying: with a gzip header
 
 # Raised by unpackers where the input is not the codec's.
-DAMAGES = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError)
+DAMAGES = (zlib.error, lzma.LZMAError, zstd.ZstdError, OSError, EOFError)
 
 
 class Unpacker(Protocol):
@@ -52,7 +47,7 @@ class Unpacker(Protocol):
 
 
 class Packer(Protocol):
-    """The common part of zlib's and zstandard's streaming compressors."""
+    """The common part of zlib's and zstd's streaming compressors."""
 
     def compress(self, data: bytes, /) -> bytes:
         """Return what is ready of the packed bytes."""
@@ -100,9 +95,11 @@ class _Gzip:
 
 
 class _Holding:
-    """An unpacker that itself keeps the input that it did not unpack yet: bzip2 and xz."""
+    """An unpacker that itself keeps the input that it did not unpack yet: all but zlib's."""
 
-    def __init__(self, unpack: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
+    def __init__(
+        self, unpack: bz2.BZ2Decompressor | lzma.LZMADecompressor | zstd.Decompressor
+    ) -> None:
         self._unpack = unpack
 
     @property
@@ -121,30 +118,6 @@ class _Holding:
         return found, self._unpack.unused_data + rest if self.eof else rest
 
 
-class _Zstd:
-    def __init__(self) -> None:
-        unpacker = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
-        self._unpack = unpacker.decompressobj()
-        self._held, self._at = b"", 0
-
-    @property
-    def eof(self) -> bool:
-        return self._unpack.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return self._at >= len(self._held) or self._unpack.eof
-
-    def step(self, data: bytes) -> tuple[bytes, bytes]:
-        if self._at >= len(self._held):
-            self._held, self._at, data = data, 0, b""
-        found = self._unpack.decompress(self._held[self._at : self._at + ZSTD_INPUT_BYTES])
-        self._at += ZSTD_INPUT_BYTES
-        if not self.eof:
-            return found, data
-        return found, self._unpack.unused_data + self._held[self._at :] + data
-
-
 GZIP = Codec(
     "gzip",
     ".gz",
@@ -156,9 +129,9 @@ GZIP = Codec(
 ZSTD = Codec(
     "zstd",
     ".zst",
-    unpacker=_Zstd,
-    open=lambda file: zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True),
-    packer=lambda: zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True).compressobj(),
+    unpacker=lambda: _Holding(zstd.Decompressor()),
+    open=zstd.ZstdFile,
+    packer=lambda: zstd.packer(ZSTD_LEVEL),
 )
 BZIP2 = Codec("bzip2", ".bz2", unpacker=lambda: _Holding(bz2.BZ2Decompressor()), open=bz2.BZ2File)
 XZ = Codec(

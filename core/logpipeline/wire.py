@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
 
-import zstandard
-
-from logpipeline import checksum
+from logpipeline import checksum, zstd
 from logpipeline.checksum import Checksum
 
 VERSION = "1"
@@ -252,7 +250,7 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
     )
 
 
-def encode_payload(data: bytes, compressor: zstandard.ZstdCompressor | None) -> tuple[bytes, bool]:
+def encode_payload(data: bytes, compressor: zstd.Compressor | None) -> tuple[bytes, bool]:
     """Return *data* as it travels, and whether it was compressed (not where that would not make it
     smaller).
     """
@@ -272,12 +270,12 @@ def decode_payload(batch: Batch, payload: bytes) -> bytes:
     data = payload
     if batch.compressed:
         try:
-            if zstandard.frame_content_size(payload) != expected:
+            if zstd.content_size(payload) != expected:
                 raise BadMessage(
                     "bad-length", f"the frame does not announce the range's {expected} bytes"
                 )
-            data = zstandard.ZstdDecompressor().decompress(payload, max_output_size=expected)
-        except zstandard.ZstdError as error:
+            data = zstd.decompress(payload, expected)
+        except zstd.ZstdError as error:
             raise BadMessage("bad-compression", str(error)) from error
     if len(data) != expected:
         raise BadMessage("bad-length", f"{len(data)} bytes for the range {batch.start}-{batch.end}")

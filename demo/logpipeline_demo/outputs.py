@@ -4,25 +4,20 @@ which they were written; and counts their lines while the demo runs.
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import zstandard
-
-from logpipeline.codecs import unpacked
+from logpipeline.codecs import DAMAGES, codec_of, unpacked
 from logpipeline.listing import files_below
 
 CHUNK_BYTES = 1 << 20
 _ROTATED = re.compile(r"(?P<active>.+)\.\d{8}-\d{6}\.\d{6,}(\.gz|\.zst)?")
 # A file with a temporary name is incomplete; its content is still in another file.
 _UNFINISHED_SUFFIX = ".tmp"
-_DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
 class Location(NamedTuple):
@@ -111,31 +106,15 @@ class ChainStream:
                 for chunk in _read_file(path, chunk_bytes):
                     read += len(chunk)
                     yield chunk
-            except _DAMAGE as error:
+            except DAMAGES as error:
                 self.damaged.append((path, str(error) or type(error).__name__))
 
 
 def _read_file(path: Path, chunk_bytes: int) -> Iterator[bytes]:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as source:
-        chunks = iter(lambda: source.read(chunk_bytes), b"")
-        yield from _decompressed(chunks) if path.suffix == ".zst" else chunks
-
-
-def _decompressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield what *chunks* hold, frame by frame: the library's own reader takes a frame that is cut
-    off for a whole one.
-    """
-    frame = None
-    for chunk in chunks:
-        while chunk:
-            frame = frame or zstandard.ZstdDecompressor().decompressobj()
-            if data := frame.decompress(chunk):
-                yield data
-            chunk = frame.unused_data if frame.eof else b""
-            if frame.eof:
-                frame = None
-    if frame is not None:
-        raise EOFError("the last frame is cut off")
+    codec = codec_of(path.name)
+    with path.open("rb") as file:
+        content = codec.open(file) if codec is not None else file
+        yield from iter(lambda: content.read(chunk_bytes), b"")
 
 
 class Size(NamedTuple):

@@ -14,9 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 
-import zstandard
-
-from logpipeline import wire
+from logpipeline import wire, zstd
 from logpipeline.nats.connection import headers_size
 from logpipeline_shipper.account import Gap
 from logpipeline_shipper.files.listing import SourceId
@@ -145,9 +143,9 @@ class MessageBuilder:
 _threads = threading.local()
 
 
-def _compressor() -> zstandard.ZstdCompressor:
+def _compressor() -> zstd.Compressor:
     # Two threads must not share a compressor, and making one costs more than compressing a batch.
     made = getattr(_threads, "compressor", None)
     if made is None:
-        made = _threads.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+        made = _threads.compressor = zstd.Compressor(ZSTD_LEVEL)
     return made

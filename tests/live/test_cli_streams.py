@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-import zstandard
 
 import warm
+from logpipeline import zstd
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
@@ -170,7 +170,7 @@ async def test_a_packed_message_is_shown_as_its_lines(
     """A person decides by what was logged, and not by compressed bytes."""
     await by_hand(js)
     data = b"the line to forget\n" * 50
-    payload, is_packed = encode_payload(data, zstandard.ZstdCompressor())
+    payload, is_packed = encode_payload(data, zstd.Compressor(3))
     batch = Batch(
         source="/var/log/app.log",
         generation="0123456789abcdef",

@@ -21,7 +21,7 @@ from logpipeline.quantity import QuantityError
 from logpipeline_cli.arguments import build_parser
 
 PACKAGE = Path(logpipeline.__file__)
-HEAVY = ("nats", "yaml", "zstandard", "asyncio", "logpipeline.spec")
+HEAVY = ("nats", "yaml", "backports", "asyncio", "logpipeline.spec")
 OPENERS: Any = [logpipeline.consume, logpipeline.open_reader, logpipeline.open_blocking_reader]
 # What the command does with batches, and a program does in its loop.
 COMMAND_ONLY = {

@@ -15,7 +15,7 @@ from logpipeline_cli.main import main
 
 ROOT = Path(__file__).parents[2]
 NAMES = [(command.name,) for command in COMMANDS] + [("files", "ls"), ("files", "cat")]
-HEAVY = ("nats", "yaml", "prometheus_client", "zstandard", "sqlite3")
+HEAVY = ("nats", "yaml", "prometheus_client", "backports", "sqlite3")
 
 
 def run(*words: str) -> int:

@@ -212,3 +212,23 @@ def test_what_was_read_last_is_bounded_and_whole() -> None:
 
 def part(offset: int, data: bytes) -> Part:
     return Part(offset, NOTHING, data, written_ns=1)
+
+
+def test_a_log_with_a_second_name_is_read_once(tmp_path: Path) -> None:
+    """It is linked, or its folder is reached on two paths that are both included; nothing is told
+    as lost when the shipper starts again.
+    """
+    folder = OldFolder(tmp_path)
+    append(folder.log.live, HEADER)
+    assert joined(folder.lend()) == HEADER
+    second = folder.path / "app.log"
+    second.hardlink_to(folder.log.live)
+    assert folder.owner(second) == "log"
+    for number in range(3):
+        append(folder.log.live, b"%d\n" % number)
+        assert joined(folder.lend()) == b"%d\n" % number
+        folder.log.restart()
+    for _ in range(5):
+        folder.lend()
+
+    assert folder.log.chain.unseen_generations == 0

@@ -393,26 +393,6 @@ def test_a_copy_of_a_log_that_was_cut_before_is_known_by_its_own_time(tmp_path: 
     assert known.stamp == (listed.files[0].size, listed.files[0].mtime_ns)
 
 
-def test_a_log_with_a_second_name_is_read_once(tmp_path: Path) -> None:
-    """It is linked, or its folder is reached on two paths that are both included; nothing is told
-    as lost when the shipper starts again.
-    """
-    folder = OldFolder(tmp_path)
-    append(folder.log.live, HEADER)
-    assert joined(folder.lend()) == HEADER
-    second = folder.path / "app.log"
-    second.hardlink_to(folder.log.live)
-    assert folder.owner(second) == "log"
-    for number in range(3):
-        append(folder.log.live, b"%d\n" % number)
-        assert joined(folder.lend()) == b"%d\n" % number
-        folder.log.restart()
-    for _ in range(5):
-        folder.lend()
-
-    assert folder.log.chain.unseen_generations == 0
-
-
 def test_a_second_log_with_the_same_lines_is_read_in_the_end(tmp_path: Path) -> None:
     """It grows as long as the first one does, and looks like a copy that is being made."""
     folder = OldFolder(tmp_path)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import zstandard
-
+from logpipeline import zstd
 from logpipeline.consuming.message import Batch
 from logpipeline_cli.batches import json_lines
 from logpipeline_cli.errors import UsageError
@@ -51,8 +50,7 @@ class S3Destination:
         """Put the object; see `Destination.write`."""
         data = b"".join(line + b"\n" for line in self._lines(batch))
         if self._compression == "zstd":
-            packer = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
-            data = packer.compress(data)
+            data = zstd.Compressor(ZSTD_LEVEL, has_checksum=True).compress(data)
         try:
             await asyncio.to_thread(self._storage.write, self.place(batch), data)
         except StorageFailed as error:

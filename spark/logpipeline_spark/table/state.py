@@ -17,9 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-import zstandard
-
-from logpipeline import json_text
+from logpipeline import json_text, zstd
 from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.log import Logs
 from logpipeline_spark.table.files import LINES, TABLE, FileEntry, Range, name_of
@@ -285,7 +283,7 @@ class States:
         # Two writers of the same name may store the same state, and one of them has to lose.
         data["nonce"] = str(uuid4())
         body = json.dumps(data, separators=(",", ":")).encode()
-        packed = zstandard.ZstdCompressor(LEVEL).compress(body)
+        packed = zstd.Compressor(LEVEL).compress(body)
         head = f"state {VERSION} {zlib.crc32(packed):08x} {len(packed)}\n".encode()
         return self._storage.put_if_absent(_path(state.transaction), head + packed)
 
@@ -311,9 +309,9 @@ class States:
         if fields[2:] != [f"{zlib.crc32(packed):08x}", str(len(packed))]:
             raise Damaged(f"{where} is damaged (its checksum does not match): {_ADVICE}.")
         try:
-            body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=STATE_BYTES_MAX)
+            body = zstd.decompress(packed, STATE_BYTES_MAX)
             data = json_text.parse(body)
-        except (zstandard.ZstdError, ValueError) as error:
+        except (zstd.ZstdError, ValueError) as error:
             raise Damaged(f"{where} is damaged ({error}): {_ADVICE}.") from error
         rows = data.get("rows") if isinstance(data, dict) else None
         if not isinstance(rows, dict) or not all(isinstance(each, dict) for each in rows.values()):
