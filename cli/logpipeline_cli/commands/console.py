@@ -35,7 +35,7 @@ def show(
 
     def started(address: str) -> None:
         # Who gave the token has it already, and what we print may be kept as a log.
-        shown = f"{address.partition('?')[0]}?token=… of {args.token_file}" if token else address
+        shown = f"{address.partition('#')[0]}#token=… of {args.token_file}" if token else address
         if says:
             print(f"The console of {target.pipeline.name}: {shown}", flush=True)
 

@@ -58,11 +58,10 @@ async def serve(
         async with gathering(target, "console") as watched, asyncio.TaskGroup() as tasks:
             pages = Pages(watched, tasks)
             running = tasks.create_task(pages.run())
-            guard = Guard(
-                pages.application(), token=token, hosts=(*LOOPBACK, host, *names), port=bound
-            )
+            guard = Guard(pages.application(), token=token, hosts=(*LOOPBACK, host, *names))
             named = f"[{host}]" if ":" in host else host
-            started(f"http://{named}:{bound}/?token={token}")
+            # What stands behind # is sent to no server, and so to none that has the port later.
+            started(f"http://{named}:{bound}/#token={token}")
             server = (uvicorn.Server if until is None else _Within)(config_of(guard))
             await _serve(server, listening, until=until, span_s=span_s)
             running.cancel()
