@@ -14,7 +14,7 @@ from logpipeline_cli.commands.console import token_in
 from logpipeline_cli.console.access import TOKEN_HEADER, host_of
 from logpipeline_cli.console.answers import id_of, view_json
 from logpipeline_cli.console.pages import FILES
-from logpipeline_cli.console.tails import IDLE_S, TAILS_MAX, Tails, TooMany, Wish
+from logpipeline_cli.console.tails import IDLE_S, KEPT_MAX, TAILS_MAX, UNSEEN, Tails, TooMany, Wish
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.following import Line
 from logpipeline_cli.main import main
@@ -243,11 +243,51 @@ async def test_pages_with_one_wish_share_a_tail(monkeypatch: pytest.MonkeyPatch)
         answer = tails.ask(wishes[0], 0)
         assert [line["text"] for line in answer["lines"]] == [r"<b>one</b>\x1b"]
         assert tails.ask(wishes[0], answer["next"])["lines"] == []
-        assert len(tails.ask(wishes[0], 10**6)["lines"]) == 1
+        again = tails.ask(wishes[0], 10**6)["lines"]
+        assert [line["text"] for line in again] == [UNSEEN, r"<b>one</b>\x1b"]
 
         now_s[0] += IDLE_S + 1
         tails.end_idle()
         await _until(lambda: not running)
+
+
+async def test_a_page_that_did_not_ask_sees_that_lines_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where more came than are kept, and where the tail had ended meanwhile."""
+    running: list[LineTail] = []
+    now_s = [0.0]
+
+    async def run(self: LineTail) -> None:
+        running.append(self)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(LineTail, "run", run)
+    async with console(view()) as (_, gathering, _), asyncio.TaskGroup() as tasks:
+        tails = Tails(gathering.js, gathering.target.pipeline, tasks, lambda: now_s[0])
+        wish = Wish("web1", None, "")
+
+        def texts(after: int) -> tuple[list[str], int]:
+            answer = tails.ask(wish, after)
+            return [line["text"] for line in answer["lines"]], answer["next"]
+
+        assert texts(0)[0] == []
+        await _until(lambda: running)
+        running[-1]._show(Line("web1", "app", b"first"))
+        shown, early = texts(0)
+        assert shown == ["first"]
+        for number in range(KEPT_MAX + 1):
+            running[-1]._show(Line("web1", "app", b"%d" % number))
+        assert texts(early)[0][:2] == [UNSEEN, "1"]
+
+        now_s[0] += IDLE_S + 1
+        _, late = texts(0)
+        await _until(lambda: len(running) == 2)
+        for text in (b"a", b"b", b"c"):
+            running[-1]._show(Line("web1", "app", text))
+        assert texts(early)[0] == [UNSEEN, "a", "b", "c"]
+        assert texts(late)[0] == ["a", "b", "c"]
+        tails.close()
 
 
 async def _until(is_so: Any) -> None:
