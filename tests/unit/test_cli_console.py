@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from components.console_page import TOKEN, asked, console
+from components.console_page import RESOURCE, TOKEN, asked, console
 from components.watched_status import owned, partition, shipper, source, status, watched
-from logpipeline_cli.commands.console import token_in
+from logpipeline.layout import Layout
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import parse
+from logpipeline_cli.commands.console import Page, token_in
 from logpipeline_cli.console.access import TOKEN_HEADER, host_of
 from logpipeline_cli.console.answers import id_of, view_json
 from logpipeline_cli.console.pages import FILES
@@ -18,6 +22,7 @@ from logpipeline_cli.console.tails import IDLE_S, KEPT_MAX, TAILS_MAX, UNSEEN, T
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.following import Line
 from logpipeline_cli.main import main
+from logpipeline_cli.target import Target
 from logpipeline_cli.watching.line_tail import LineTail
 from logpipeline_cli.watching.rows import View
 
@@ -312,6 +317,29 @@ def test_without_its_packages_the_console_says_what_to_install(
     assert main(["console"]) == 1
     message = capsys.readouterr().err
     assert message == "logpipeline: uvicorn is not installed: pip install 'logpipeline[console]'\n"
+
+
+def test_a_page_that_is_served_again_keeps_its_address_and_token(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`kubectl logpipeline console` logs in anew every six hours, and open pages ask on."""
+    served = []
+
+    async def serve(_: Target, *, port: int, token: str, started: Any, **more: Any) -> None:
+        served.append((port, token))
+        started(f"http://127.0.0.1:{port or 4711}/#token={token}")
+
+    monkeypatch.setattr("logpipeline_cli.commands.console.serve", serve)
+    target = Target(parse(RESOURCE), Layout(Path("/nonexistent")), NatsOptions(), None)
+    page = Page(argparse.Namespace(http="127.0.0.1:0", host_name=None, token_file=None))
+    for _ in range(3):
+        page.show(target, span_s=0.0)
+
+    token = served[0][1]
+    assert len(token) >= 2 * 16
+    assert served == [(0, token), (4711, token), (4711, token)]
+    said = capsys.readouterr().out
+    assert said == f"The console of prod: http://127.0.0.1:4711/#token={token}\n"
 
 
 def test_a_token_of_ones_own_is_read_from_a_file(tmp_path: Path) -> None:
