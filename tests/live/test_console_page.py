@@ -327,3 +327,23 @@ async def test_the_page_opens_by_an_old_address_and_in_a_new_tab(
             await other.open(f"{root}#/hosts", width=WIDE[0], height=WIDE[1])
             await other.until("document.querySelectorAll('tbody tr').length > 4")
             assert await other.ask("location.hash") == "#/hosts"
+
+
+@pytest.mark.optional_elsewhere("needs chromium")
+async def test_an_open_page_takes_a_new_token(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was begun anew: its new address, opened in the same tab, loads no page again."""
+    async with served(monkeypatch) as (address, _), browsing(program) as tab:
+        await tab.open(f"{address}-of-before", width=WIDE[0], height=WIDE[1])
+        await tab.until(
+            "document.querySelector('#state').innerText === "
+            "'the token has changed: open the address that the command printed'"
+        )
+        await tab.ask("window.stays = true")
+
+        await tab.open(address, width=WIDE[0], height=WIDE[1])
+        await _drawn(tab)
+
+        assert await tab.ask("window.stays")
+        assert TOKEN not in await tab.ask("location.href")
