@@ -77,6 +77,18 @@ async def test_what_was_sent_again_is_handed_out_again_where_it_failed(
     assert sorted(set(reading.lines) - set(streams.written)) == sorted(wanted)
 
 
+async def test_the_good_copy_of_a_broken_message_is_handed_out(streams: Streams) -> None:
+    """Its shipper is told that it could not be decoded, and sends it again, marked."""
+    for host in HOSTS:
+        await streams.store(host, 1000, f"{host} 8\n".encode(), broken=True)
+        await streams.store(host, 1000, f"{host} 8\n".encode(), again=True)
+    reading = streams.read("reader", "--on-error", "dead-letter", "--until-caught-up")
+    log = await reading.ends(0)
+
+    assert sorted(reading.lines) == sorted([*streams.written, *(f"{host} 8" for host in HOSTS)])
+    assert f"{len(HOSTS)} dead letters" in log
+
+
 async def test_what_was_given_up_comes_again_only_for_who_gave_it_up(streams: Streams) -> None:
     """After `dlq retry` the consumer that had rejected a message gets it; the other one had it."""
     rules = ("--on-error", "dead-letter", "--until-caught-up", "--exec")
