@@ -12,7 +12,7 @@ from typing import Any
 
 from logpipeline import wire
 from logpipeline.checksum import Checksum, extend
-from logpipeline.deduplication import Decision, Loss, SourceState
+from logpipeline.deduplication import Decision, Loss, SourceState, counted
 from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question, Reached
 from logpipeline_collector.sink import LocalCommit, Sink, SourceName
@@ -50,12 +50,12 @@ class PartitionWriter:
     @property
     def missing_bytes(self) -> int:
         """Bytes of all sources that never came."""
-        return self._sources.missing_bytes
+        return counted(self._sources.missing_bytes)
 
     @property
     def lost_bytes(self) -> int:
         """Bytes of all sources that shippers named as lost."""
-        return self._sources.lost_bytes
+        return counted(self._sources.lost_bytes)
 
     @property
     def lines(self) -> int:
