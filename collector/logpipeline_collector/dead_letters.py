@@ -27,7 +27,7 @@ from logpipeline.dead_letters import (
     parse,
 )
 from logpipeline.failpoints import reach
-from logpipeline.messages import SIZE_HEADER
+from logpipeline.messages import payload_bytes
 from logpipeline.nats.connection import NotSent, OutcomeUnknown, headers_size
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
@@ -157,16 +157,10 @@ class LetterRoom:
                     headers = delivered.message.headers
                     with contextlib.suppress(NoLetter, ValueError):
                         holder = self._holder_of(decode(headers, b""))
-                        held.bytes[holder] += len(headers) + _payload_bytes(headers)
+                        held.bytes[holder] += len(headers) + (payload_bytes(headers) or 0)
 
     def _holder_of(self, letter: Letter) -> Holder:
         return ("", letter.consumer) if letter.consumer else (self.host_of(letter), "")
-
-
-def _payload_bytes(headers: bytes) -> int:
-    # The server adds this header last. Limits for shippers' headers do not apply here: letters
-    # quote them.
-    return int(headers.rpartition(f"{SIZE_HEADER}:".encode())[2])
 
 
 def free_bytes(info: dict[str, Any]) -> float:
