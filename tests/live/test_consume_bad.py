@@ -256,7 +256,7 @@ RIGHTS = [
     "$JS.API.CONSUMER.DELETE.LOGS_0.*",
     "$JS.ACK.LOGS_0.*.>",
     *("$JS.API.STREAM.INFO.LOGS_0", "$JS.API.STREAM.MSG.GET.LOGS_0", "$JS.API.DIRECT.GET.LOGS_0"),
-    "_lpd.logs.>",
+    *(f"_lpd.logs.*.{reason}.*.*.*" for reason in ("rejected", "unreadable")),
 ]
 
 
@@ -278,17 +278,21 @@ async def test_an_ephemeral_reader_needs_the_documented_rights_and_names_one_tha
         async with streams_on(
             cast("EmbeddedServer", Server(url)), tmp_path / "pipeline"
         ) as streams:
+            await _store_damaged(streams)
             await streams.write(2)
             as_reader = server.url.replace("//", "//reader:r@")
-            reading = streams.read(
-                "own", "--ephemeral", "--partitions", "0", "--count", "2", NATS_URL=as_reader
-            )
+            letters = ("--on-error", "dead-letter")
+            words = ("own", "--ephemeral", "--partitions", "0", "--count", "2", *letters)
+            reading = streams.read(*words, NATS_URL=as_reader)
             log = await reading.ends(1 if lacking else 0)
+            info = await streams.js.stream_info("LOGS_dead")
+            assert info is not None
 
     if lacking:
         assert "publish to $JS.API.CONSUMER.CREATE.LOGS_0.own-" in log
     else:
         assert len(reading.lines) == 2
+        assert info["state"]["messages"] == 1
 
 
 class Server(NamedTuple):
