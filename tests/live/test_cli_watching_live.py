@@ -275,7 +275,7 @@ async def test_a_tail_goes_on_once_its_stream_is_there_again(up: PipelineUp) -> 
         finally:
             os.kill(pid, signal.SIGCONT)
         async with written(up):
-            await texts("cannot read stream", "line")
+            await texts("cannot read stream", "line 7")
 
 
 async def test_a_port_that_is_taken_is_named(up: PipelineUp) -> None:
