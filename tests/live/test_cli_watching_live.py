@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -20,6 +21,7 @@ from textual.widgets import DataTable, RichLog, Static
 
 import warm
 from components.pipeline_up import PipelineUp
+from logpipeline.partition import partition_of
 from logpipeline_cli.console.access import TOKEN_HEADER
 from logpipeline_cli.target import connected, find_target
 from logpipeline_cli.watching.gathering import gathering
@@ -242,6 +244,38 @@ async def test_the_console_shows_a_pipeline_and_ends_with_ctrl_c(up: PipelineUp)
 
         process.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(process.wait, WITHIN_S) == 130
+
+
+async def test_a_tail_goes_on_once_its_stream_is_there_again(up: PipelineUp) -> None:
+    """A page that is open meanwhile is told why nothing comes, and need not be opened anew."""
+    up.append(["first"])
+    await up.arrived(["first"])
+    target = find_target(file=None, data=str(up.layout.data), nats=None)
+    names, partitions = target.pipeline.names, target.pipeline.spec.partitions
+    stream = names.stream(partition_of("web1", partitions))
+
+    async with console(up) as (browser, _), connected(target, "test") as js:
+
+        async def texts(*wanted: str) -> None:
+            await found(
+                lambda: browser.ask("api/lines?host=web1"),
+                lambda each: all(
+                    any(text in line["text"] for line in each["lines"]) for text in wanted
+                ),
+                f"lines with {wanted}",
+            )
+
+        await browser.ask("api/lines?host=web1")
+        # `up` puts a stream back within seconds.
+        pid = up.record().pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await js.call(f"STREAM.DELETE.{stream}")
+            await texts(f"cannot read stream {stream}")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        async with written(up):
+            await texts("cannot read stream", "line 7")
 
 
 async def test_a_port_that_is_taken_is_named(up: PipelineUp) -> None:
