@@ -46,12 +46,15 @@ def may_have_accounts(
     pipeline: LogPipeline, server: Manifest | None, claims: Iterable[Manifest]
 ) -> bool:
     """Return whether the managed server *server* and all of its *claims* began with accounts, or
-    are not made yet.
+    may begin with them. Only how it began counts: its streams are found in no other account.
     """
-    # Requests to JetStream under a domain do not pass from one account to another.
-    if pipeline.spec.nats.servers or pipeline.spec.nats.js_domain:
+    if pipeline.spec.nats.servers:
         return False
-    return all(ACCOUNTS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
+    made = _of_servers(server, claims)
+    if made:
+        return all(ACCOUNTS_LABEL in labels_of(claim) for claim in made)
+    # Requests to JetStream under a domain do not pass from one account to another.
+    return not pipeline.spec.nats.js_domain
 
 
 def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:

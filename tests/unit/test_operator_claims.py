@@ -40,6 +40,8 @@ def test_a_strangers_claim_is_left_alone(name: str) -> None:
         ([False], {}, False),
         ([], {"servers": ["nats://a:4222"]}, False),
         ([], {"jsDomain": "hub"}, False),
+        ([True], {"jsDomain": "hub"}, True),
+        ([False], {"jsDomain": "hub"}, False),
     ],
 )
 def test_a_server_keeps_what_it_began_with(
