@@ -270,6 +270,7 @@ class Reconciler:
             login.server,
             has_accounts=volume_claims.may_have_accounts(pipeline, there, seen.claims),
             began_with_tls=volume_claims.began_with_tls(there, seen.claims),
+            claimed_bytes=volume_claims.of_servers_bytes(seen.claims),
         )
         desired = seen.desired = build(pipeline, replace(settings, server=server))
         # Driver and executors are one component to users, and have one reason.

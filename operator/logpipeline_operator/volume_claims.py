@@ -4,6 +4,7 @@ the server began that wrote to them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -62,6 +63,18 @@ def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:
     with TLS, or are not made yet.
     """
     return all(TLS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
+
+
+def of_servers_bytes(claims: Iterable[Manifest]) -> int:
+    """Return the size that the smallest volume of the managed server among *claims* has at least; 0
+    if that is not known.
+    """
+    sizes = []
+    for claim in _of_servers(None, claims):
+        # The operator does not write quantities in another way, so a user did.
+        with contextlib.suppress(QuantityError):
+            sizes.append(parse_bytes(_storage(claim)))
+    return min(sizes, default=0)
 
 
 def _of_servers(server: Manifest | None, claims: Iterable[Manifest]) -> list[Manifest]:

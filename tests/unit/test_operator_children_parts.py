@@ -284,6 +284,10 @@ def test_the_server_keeps_below_its_disk_and_takes_every_batch() -> None:
     text = nats_conf.render(pipeline)
 
     assert f"max_file_store: {95 * 2**30}" in text
+    # A volume does not shrink with the resource.
+    larger = nats_conf.render(pipeline, claimed_bytes=200 * 2**30)
+    assert f"max_file_store: {190 * 2**30}" in larger
+    assert nats_conf.render(pipeline, claimed_bytes=2**30) == text
     assert "max_payload: 2097152" in text
     assert 'sync_interval: "always"' in text
     assert nats_conf.payload_bytes(resource({})) == 2**20

@@ -186,6 +186,8 @@ class ManagedServer:
     has_accounts: bool = False
     # Whether it was made when TLS was there, so that its claims say so.
     began_with_tls: bool = False
+    # The size of its smallest volume; 0 if it has none yet.
+    claimed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
