@@ -74,15 +74,22 @@ class Layout:
         return self.data / "pipeline.yaml"
 
     @property
+    def lock_file(self) -> Path:
+        """Held by the process that runs the pipeline; `up` makes it before anything else."""
+        return self.data / "run.lock"
+
+    @property
     def own_folders(self) -> tuple[Path, ...]:
         """The folders that the pipeline itself writes."""
         return tuple(self.data / name for name in OWN_FOLDERS)
 
     @property
     def everything(self) -> tuple[Path, ...]:
-        """All files and folders that the pipeline and its commands write."""
-        own = ("nats-users", "pipeline.yaml", RUN_FILE, TARGETS_FILE, "run.lock")
-        return (*self.own_folders, *(self.data / name for name in own))
+        """All files and folders that the pipeline and its commands write, in the order in which
+        they are removed: a removal that ends early leaves the signs of whose folder it is.
+        """
+        records = (self.run_file, self.targets_file)
+        return (*self.own_folders, self.logins, *records, self.pipeline, self.lock_file)
 
     @property
     def table(self) -> Path:

@@ -19,6 +19,7 @@ from logpipeline.spec import LogPipeline, check_update, load
 from logpipeline_cli.commands.components import http_address
 from logpipeline_cli.errors import EXIT_OK, CliError, explain
 from logpipeline_cli.local.console import keep_console
+from logpipeline_cli.local.data_folder import check_outside
 from logpipeline_cli.local.running import (
     apply_here,
     running,
@@ -36,13 +37,14 @@ CONSOLE_PACKAGES = ("starlette", "uvicorn")
 
 def run(args: argparse.Namespace) -> int:
     """Run the resource until SIGINT or SIGTERM, then drain."""
-    logs.setup("up", format="text")
     file = Path(args.file)
     console = _console_address(args.console)
     pipeline = load(file)
     layout = Layout(
         Path(args.data).absolute() if args.data else default_data(pipeline.namespace, pipeline.name)
     )
+    check_outside(file, layout)
+    logs.setup("up", format="text")
     asyncio.run(_up(file, pipeline, layout, args, console))
     return EXIT_OK
 

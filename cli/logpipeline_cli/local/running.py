@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import yaml
@@ -14,7 +13,6 @@ import yaml
 from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.layout import Layout
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -28,6 +26,7 @@ from logpipeline.spec import LogPipeline, SpecError, dump, expand_local, load
 from logpipeline_cli.commands.plan import explain_report
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
+from logpipeline_cli.local.data_folder import check_usable, only_one
 from logpipeline_cli.local.keeper import Keeper
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.supervisor import Supervisor
@@ -191,9 +190,11 @@ async def running(
     """Start *pipeline* in the folders of *layout*; drain it at the end.
 
     Raises:
-        CliError: it runs already, or JetStream cannot be changed to match it.
+        CliError: it runs already, the folder has files of others, or JetStream cannot be changed to
+            match it.
         ConnectFailed: the given server cannot be reached.
     """
+    check_usable(layout, pipeline)
     layout.data.mkdir(parents=True, exist_ok=True)
     pipeline = with_table_if_possible(pipeline)
     with only_one(layout):
@@ -331,25 +332,6 @@ def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
     temporary = layout.pipeline.with_suffix(".tmp")
     temporary.write_text(yaml.safe_dump(resource, sort_keys=False, allow_unicode=True))
     temporary.replace(layout.pipeline)
-
-
-@contextmanager
-def only_one(layout: Layout) -> Iterator[None]:
-    """Keep others from running the pipeline of *layout* meanwhile.
-
-    Raises:
-        CliError: it runs.
-    """
-    try:
-        lock = FileLock.take(layout.data / "run.lock")
-    except FileLocked as error:
-        raise CliError(
-            f"a pipeline already runs in {layout.data} (process {error.owner}); stop it (Ctrl-C "
-            "there), or give this one another folder with --data DIR"
-        ) from None
-    with lock:
-        lock.write_owner(os.getpid())
-        yield
 
 
 @asynccontextmanager
