@@ -100,6 +100,17 @@ def _page(address: str) -> str:
         return str(answer.read().decode())
 
 
+async def test_what_up_writes_is_for_its_user_and_group(tmp_path: Path) -> None:
+    """Lines of logs and passwords; but not the addresses that Prometheus reads."""
+    async with PipelineUp(tmp_path) as up:
+        up.append(numbered(0, 10))
+        await up.arrived(numbered(0, 10))
+        paths = [up.layout.data, *up.layout.data.rglob("*")]
+        open_ones = [each for each in paths if each.exists() and each.stat().st_mode & 0o007]
+
+    assert open_ones == [up.layout.targets_file]
+
+
 async def test_a_part_whose_port_was_taken_takes_another(tmp_path: Path) -> None:
     """A stranger that listens where a crashed part served its metrics does not keep it away."""
     async with PipelineUp(tmp_path) as up:

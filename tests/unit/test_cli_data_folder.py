@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from logpipeline.spec import load
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.commands import delete, up
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.data_folder import check_usable, only_one
+from logpipeline_cli.local.data_folder import check_usable, make, only_one
 from logpipeline_cli.local.running import write_applied
 
 
@@ -124,6 +125,35 @@ def test_up_takes_an_empty_disk_for_a_part_of_its_data(file: Path, tmp_path: Pat
 def test_up_takes_a_folder_in_which_it_ran_before(file: Path, tmp_path: Path) -> None:
     """Also one of a former version."""
     check_usable(ran(file, tmp_path / "data"), load(file))
+
+
+def test_a_data_folder_is_made_for_its_user_and_group(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the umask is; and nothing needs to be said about it."""
+    layout = Layout(tmp_path / "data")
+    before = os.umask(0)
+    try:
+        make(layout)
+    finally:
+        os.umask(before)
+
+    assert layout.data.stat().st_mode & 0o777 == 0o750
+    assert caplog.records == []
+
+
+def test_a_data_folder_that_is_open_to_others_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays as it is: somebody may have opened it on purpose."""
+    layout = Layout(tmp_path / "data")
+    layout.data.mkdir()
+    layout.data.chmod(0o755)
+    make(layout)
+
+    (record,) = caplog.records
+    assert "chmod o-rwx" in record.getMessage()
+    assert layout.data.stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("was_run", [False, True])

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import hashlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from logpipeline_cli.local.supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 1.0
+# What the parts write holds lines of logs: it is for this user, and for those of its group.
+OTHERS = 0o027
 # Packages that the page needs and a plain installation lacks.
 CONSOLE_PACKAGES = ("starlette", "uvicorn")
 
@@ -45,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     )
     check_outside(file, layout)
     logs.setup("up", format="text")
+    # Inherited by all parts; one that is stricter stays.
+    os.umask(os.umask(OTHERS) | OTHERS)
     asyncio.run(_up(file, pipeline, layout, args, console))
     return EXIT_OK
 

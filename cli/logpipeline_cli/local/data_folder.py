@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,10 @@ from logpipeline.layout import Layout, default_data
 from logpipeline.spec import LogPipeline, SpecError, load
 from logpipeline_cli.errors import CliError
 
+log = logging.getLogger(__name__)
+
+# Other users of the machine must not read the logs; those of the group may.
+DATA_MODE = 0o750
 # Made by a new file system in its root, which may be the folder of a server's store or of a table.
 LOST_AND_FOUND = "lost+found"
 
@@ -33,6 +39,18 @@ def only_one(layout: Layout) -> Iterator[None]:
     with lock:
         lock.write_owner(os.getpid())
         yield
+
+
+def make(layout: Layout) -> None:
+    """Make the folder, closed to other users; log a warning if an existing one is open to them."""
+    layout.data.mkdir(mode=DATA_MODE, parents=True, exist_ok=True)
+    # Not closed here: somebody may have opened it on purpose, for a program that reads the files.
+    if layout.data.stat().st_mode & stat.S_IRWXO:
+        log.warning(
+            "every user of this machine may enter the data folder, which holds logs; to close it: "
+            "chmod o-rwx",
+            extra={"at": str(layout.data)},
+        )
 
 
 def check_usable(layout: Layout, pipeline: LogPipeline) -> None:

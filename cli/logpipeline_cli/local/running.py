@@ -26,7 +26,7 @@ from logpipeline.spec import LogPipeline, SpecError, dump, expand_local, load
 from logpipeline_cli.commands.plan import explain_report
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
-from logpipeline_cli.local.data_folder import check_usable, only_one
+from logpipeline_cli.local.data_folder import check_usable, make, only_one
 from logpipeline_cli.local.keeper import Keeper
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.supervisor import Supervisor
@@ -195,7 +195,7 @@ async def running(
         ConnectFailed: the given server cannot be reached.
     """
     check_usable(layout, pipeline)
-    layout.data.mkdir(parents=True, exist_ok=True)
+    make(layout)
     pipeline = with_table_if_possible(pipeline)
     with only_one(layout):
         async with (
