@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from components.pipeline_up import PipelineUp, run_command
-from logpipeline.embedded import EmbeddedServer
+from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from waiting import eventually
@@ -206,6 +206,28 @@ async def test_up_uses_a_given_server(tmp_path: Path, nats_server: EmbeddedServe
 
         assert "nats-server" not in up.pids()
         assert not up.layout.server.exists()
+
+
+async def test_a_password_in_an_address_is_shown_to_nobody(tmp_path: Path) -> None:
+    """Arguments of processes can be read by every user, and so can many a file."""
+    options = ServerOptions(user="logs", password="hidden-word")
+    async with EmbeddedServer(tmp_path / "server", options) as server:
+        address = server.url.replace("nats://", "nats://logs:hidden-word@")
+        async with PipelineUp(tmp_path / "up", nats={"servers": [address]}) as up:
+            up.append(numbered(0, 50))
+            await up.arrived(numbered(0, 50))
+            pids = ",".join(map(str, (up.record().pid, *up.pids().values())))
+            shown = await asyncio.create_subprocess_exec(
+                "ps", "-ww", "-o", "args=", "-p", pids, stdout=asyncio.subprocess.PIPE
+            )
+            arguments = (await shown.communicate())[0].decode()
+            mode = up.layout.pipeline.stat().st_mode
+        asked = await up.run("delete", "-f", str(up.file))
+
+    assert " ship " in arguments
+    assert "hidden-word" not in arguments
+    assert "hidden-word" not in up.full_log() + asked.stdout + asked.stderr
+    assert mode & 0o077 == 0
 
 
 async def test_a_second_group_reads_everything_for_itself(

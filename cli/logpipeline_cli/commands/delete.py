@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from logpipeline.layout import Layout, RunRecord
+from logpipeline.nats.options import without_secret
 from logpipeline.plan.observe import found_stream
 from logpipeline.plan.removal import remove
 from logpipeline.spec import LogPipeline
@@ -70,7 +71,9 @@ def _question(name: str, target: Target | None, layout: Layout, *, with_data: bo
     parts = []
     if target is not None:
         messages = asyncio.run(_messages(target))
-        parts.append(f"its streams on {target.nats.servers[0]} ({messages} messages)")
+        parts.append(
+            f"its streams on {without_secret(target.nats.servers[0])} ({messages} messages)"
+        )
     if with_data:
         parts.append(f"all that it wrote in {layout.data}, the collected files among it")
     return f"Delete of {name} {' and '.join(parts)}?"

@@ -327,11 +327,12 @@ def _mismatch(pipeline: LogPipeline, report: Report) -> str:
 
 
 def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
-    """Write *pipeline* for its parts, with the data folder in place of ``${DATA}``."""
+    """Write *pipeline* for its parts, with the data folder in place of ``${DATA}``.
+
+    For its owner alone: addresses of servers may hold a password.
+    """
     resource = dump(expand_local(pipeline, layout.data.resolve()))
-    temporary = layout.pipeline.with_suffix(".tmp")
-    temporary.write_text(yaml.safe_dump(resource, sort_keys=False, allow_unicode=True))
-    temporary.replace(layout.pipeline)
+    users.private(layout.pipeline, yaml.safe_dump(resource, sort_keys=False, allow_unicode=True))
 
 
 @asynccontextmanager

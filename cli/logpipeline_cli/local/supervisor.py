@@ -27,7 +27,7 @@ from logpipeline.ports import LOOPBACK, free_port, is_free
 from logpipeline.records import BadRecord, EpochRecord, epoch_key, member_key
 from logpipeline.spec import LogPipeline
 from logpipeline.statefile import StateBroken
-from logpipeline_cli.commands.components import LOGIN_VARIABLE
+from logpipeline_cli.commands.components import LOGIN_VARIABLE, NATS_VARIABLE
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
@@ -326,16 +326,20 @@ class Supervisor:
             self._start_table()
 
     def _start(self, name: str, words: list[str], user: str) -> None:
-        login = {LOGIN_VARIABLE: str(self.layout.login(user))} if self.server is not None else {}
-        given = [sys.executable, "-m", "logpipeline_cli", *words]
-        given += ["-f", str(self.layout.pipeline), "--nats", self.url]
+        # The address may hold a password, and every user of the machine sees arguments.
+        environment = {NATS_VARIABLE: self.url}
+        if self.server is not None:
+            environment[LOGIN_VARIABLE] = str(self.layout.login(user))
+        given = [sys.executable, "-m", "logpipeline_cli", *words, "-f", str(self.layout.pipeline)]
 
         def command() -> list[str]:
             self._ports[name] = self._port(name)
             return [*given, "--http", self._address(name)]
 
         self._ports[name] = self._port(name)
-        part = Part(name, command, self.layout.log(name), self.on_line, self.write_record, login)
+        part = Part(
+            name, command, self.layout.log(name), self.on_line, self.write_record, environment
+        )
         self._parts[name] = part
         self._tasks[name] = asyncio.create_task(part.run(), name=name)
 
