@@ -154,7 +154,9 @@ async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> No
 async def test_a_change_with_a_held_back_field_changes_nothing_while_it_runs(
     tmp_path: Path,
 ) -> None:
-    """A lower maxAge is held back, and with it the stream's other limits and the new files."""
+    """A lower maxAge is held back, and with it the stream's other limits and the new files. It is
+    a problem until the file is as it was.
+    """
     stream = {"name": "LOGS", "maxAge": "24h", "maxMsgs": 1_000_000}
     async with PipelineUp(tmp_path, stream=stream) as up:
         before = up.layout.pipeline.read_text()
@@ -165,8 +167,12 @@ async def test_a_change_with_a_held_back_field_changes_nothing_while_it_runs(
         up.append(numbered(50, 100))
         await up.arrived(numbered(0, 100))
 
+        check = await up.run("status", "--check")
         assert up.layout.pipeline.read_text() == before
         assert "max_age" in up.log()
+        assert (check.returncode, "the changed file is not applied" in check.stdout) == (1, True)
+        up.write(stream=stream)
+        await eventually(lambda: not up.record().held, what="the file is as it was")
 
 
 async def test_up_starts_with_what_is_there_and_shows_the_held_change(tmp_path: Path) -> None:

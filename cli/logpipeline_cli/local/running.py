@@ -126,13 +126,15 @@ async def _answers(http: str) -> bool:
 @dataclass(slots=True)
 class Reconciler:
     """Compares JetStream with the pipeline again and again, and repairs it. It holds *applying*
-    while it does; *found* is called with the names of the existing streams on disk.
+    while it does; *found* is called with the names of the existing streams on disk, and
+    *noted* with what is not as it should be and cannot be repaired, whenever that changes.
     """
 
     js: JetStream
     pipeline: Callable[[], LogPipeline]
     applying: asyncio.Lock
     found: Callable[[Collection[str]], None] = lambda names: None
+    noted: Callable[[str], None] = lambda trouble: None
     repairs: int = 0
     trouble: str = ""
 
@@ -163,7 +165,7 @@ class Reconciler:
 
     def _note(self, report: Report | None) -> None:
         if report is None:
-            self.trouble = ""
+            self._tell("")
             return
         done = [outcome.step for outcome in report.outcomes if outcome.result is Result.DONE]
         if done:
@@ -175,7 +177,12 @@ class Reconciler:
         trouble = "" if report.is_complete else explain_report(report)
         if trouble and trouble != self.trouble:
             log.error("JetStream does not match the resource", extra={"why": trouble})
-        self.trouble = trouble
+        self._tell(trouble)
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.noted(trouble)
 
 
 @asynccontextmanager
@@ -223,7 +230,12 @@ def _helpers(supervisor: Supervisor, server: EmbeddedServer | None) -> list[asyn
     """Start the tasks that trim the streams, and repair the server, JetStream, the parts and our
     own files.
     """
-    reconciler = Reconciler(supervisor.js, lambda: supervisor.pipeline, supervisor.applying)
+    reconciler = Reconciler(
+        supervisor.js,
+        lambda: supervisor.pipeline,
+        supervisor.applying,
+        noted=supervisor.note_mismatch,
+    )
     helpers: dict[str, Callable[[], Awaitable[None]]] = {
         "trimming": lambda: trim_forever(supervisor.js, lambda: supervisor.pipeline),
         "looking after JetStream": reconciler.run,

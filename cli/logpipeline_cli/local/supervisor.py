@@ -176,6 +176,8 @@ class Supervisor:
     keeper: Keeper | None = None
     # The part of the given resource that is not applied, and why; empty if all of it is.
     held: str = ""
+    # Why JetStream does not match what is applied; empty if it does.
+    mismatch: str = ""
     # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
@@ -233,6 +235,21 @@ class Supervisor:
         await self._scale(collector_names(pipeline))
         self.write_record()
 
+    def hold(self, why: str) -> None:
+        """Note for other commands what of the resource is not applied, and *why*."""
+        if why != self.held:
+            self.held = why
+            self.write_record()
+
+    def note_mismatch(self, why: str) -> None:
+        """Note for other commands *why* JetStream does not match what is applied; empty if it
+        does.
+        """
+        self.mismatch = why
+        # Before the parts are started, an empty record would mislead commands that wait for them.
+        if self._parts:
+            self.write_record()
+
     async def update_users(self) -> None:
         """Add the users of the pipeline's parts to the embedded server."""
         if self.server is None:
@@ -281,7 +298,8 @@ class Supervisor:
             login=str(self.layout.login(OPERATOR)) if self.server is not None else "",
             components=parts,
             trouble=self.keeper.trouble if self.keeper is not None else "",
-            held=self.held,
+            # What is held back of the resource is most often what does not match, too.
+            held=self.held or self.mismatch,
         )
         try:
             record.write(self.layout)
