@@ -13,7 +13,7 @@ import yaml
 from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline.layout import Layout
+from logpipeline.layout import Layout, RunRecord
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, Result, apply, plan_pipeline, report_of_held
@@ -205,6 +205,8 @@ async def running(
     make(layout)
     pipeline = with_table_if_possible(pipeline)
     with only_one(layout):
+        # Of a run that ended without a drain: what it says of addresses is no longer true.
+        RunRecord.remove(layout)
         async with (
             _server(pipeline, layout, nats) as (options, server),
             _connection(options) as js,
