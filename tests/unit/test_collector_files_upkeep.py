@@ -16,6 +16,7 @@ from logpipeline.listing import files_below
 from logpipeline_collector.files import maintenance
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.partition_writer import PartitionWriter
 
 # Room for two of the files that a partition sets aside.
 LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}
@@ -257,6 +258,59 @@ def test_a_large_file_is_compressed_in_several_rounds(
     assert rounds > 1
     packed = zstandard.ZstdDecompressor().decompressobj()
     assert packed.decompress(rotated(tmp_path)[0].read_bytes()) == data
+
+
+@pytest.mark.parametrize("ending", ["reopened", "discarded"])
+def test_a_commit_can_be_taken_back_though_another_file_was_being_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Its owner was frozen or killed after the commit. Another folder has the lines since."""
+    writer, data = half_packed(tmp_path, monkeypatch)
+    writer.take(b"late\n")
+    writer.commit(is_confirmed=False)
+    again = left(tmp_path, writer, ending)
+    last = again.committed()
+    assert last is not None
+    assert last.previous is not None
+    again.undo()
+
+    assert contents(tmp_path) == b""
+    assert [file.length for file in committed_files(tmp_path)] == [len(data)]
+    assert [path.read_bytes() for path in rotated(tmp_path)] == [data]
+
+
+def test_what_a_disk_took_is_counted_once_whether_a_commit_is_taken_back_or_not(
+    tmp_path: Path,
+) -> None:
+    """Of a file that the commit wrote, and of one that it did not."""
+    writer = Writer(opened(tmp_path, rotate_bytes=4))
+    for text in (b"one\n", b"two\n"):
+        writer.take(text)
+        writer.commit()
+        writer.partition.sink.maintain(time.time())
+    writer.take(b"a\n")
+    writer.commit()
+    writer.take(b"b\n")
+    writer.commit(is_confirmed=False)
+    writer.partition.close()
+    rotated(tmp_path)[0].unlink()
+    os.truncate(tmp_path / "logs" / PLACE, 1)
+    again = opened(tmp_path)
+    assert again.damaged_bytes == len(b"one\n") + 3
+    again.undo()
+    assert again.damaged_bytes == len(b"one\n") + 1
+    again.close()
+
+    assert opened(tmp_path).damaged_bytes == len(b"one\n") + 1
+
+
+def left(tmp_path: Path, writer: Writer, ending: str) -> PartitionWriter:
+    """The partition of *writer* after the end of its epoch."""
+    if ending == "discarded":
+        writer.partition.discard()
+        return writer.partition
+    writer.partition.close()
+    return opened(tmp_path)
 
 
 def test_a_file_whose_compression_ends_in_a_later_round_is_compressed_once(

@@ -163,14 +163,17 @@ def recover(state: State, output: OutputFiles) -> None:
     """
     found = state.files()
     kept: dict[int, FileRow] = {}
+    lost: dict[int, int] = {}
     for number, row in found.items():
+        lost_before = output.damage.bytes
         recovered = _recover(number, row, output)
+        lost[number] = output.damage.bytes - lost_before
         if recovered is not None:
             kept[number] = recovered
     gone = [number for number in found if number not in kept]
     changed = {number: row for number, row in kept.items() if row is not found[number]}
     if gone or changed:
-        state.change(changed, gone=gone)
+        state.recover(changed, gone=gone, lost=lost)
         log.info("files recovered", extra={"changed": len(changed), "gone": len(gone)})
     _empty(output)
     output.load(kept)
