@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import itertools
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from components.partition_files import PLACE, FailingDescriptors, Writer, contents, opened
+from components.partition_files import (
+    PLACE,
+    FailingDescriptors,
+    Writer,
+    config_of,
+    contents,
+    opened,
+)
 from logpipeline.listing import files_below
-from logpipeline_collector.files import maintenance
+from logpipeline_collector.files import maintenance, safe_open
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.state import State
 from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.sink import SinkFull
 
 # Room for two of the files that a partition sets aside.
 LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}
@@ -341,6 +355,87 @@ def test_a_rotated_file_that_somebody_removed_holds_nothing_up(tmp_path: Path) -
     again.sink.maintain(time.time())
 
     assert [path.suffix for path in rotated(tmp_path)] == [".gz"]
+    assert again.damaged_bytes == 4
+
+
+@contextmanager
+def full_once(owner: Any, name: str, n: int) -> Iterator[list[str]]:
+    """Let the disk have no room at the *n*-th call of *name* within the block; yield whether it
+    came to that.
+    """
+    function = getattr(owner, name)
+    calls, met = itertools.count(1), list[str]()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) != n:
+            return function(*args, **kwargs)
+        met.append(name)
+        raise SinkFull(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch, suppress(SinkFull):
+        patch.setattr(owner, name, call)
+        yield met
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(State, "change"), (safe_open, "rename"), (safe_open, "remove"), (safe_open, "sync_folder")],
+)
+def test_what_a_full_disk_ends_midway_is_done_in_the_next_round(
+    tmp_path: Path, owner: Any, name: str
+) -> None:
+    """No file is forgotten, and none is counted as damaged, wherever the room ends."""
+    for n in itertools.count(1):
+        is_met = check_upkeep(tmp_path / str(n), partial(full_once, owner, name, n))
+        if not is_met:
+            assert n > 1
+            return
+
+
+def check_upkeep(folder: Path, full: Callable[[], AbstractContextManager[list[str]]]) -> bool:
+    """Rotate, compress and remove files in *folder*, each first on a *full* disk; compare it with
+    what is listed, and return whether the disk was ever full.
+    """
+    now_s, is_met = time.time(), False
+    limits: dict[str, Any] = {"rotate_bytes": 4, "compression": "gzip", "retention_age_s": 1000}
+    writer = Writer(opened(folder, **limits))
+    sink = writer.partition.sink
+    for number, text in enumerate((b"one\n", b"two\n", b"six\n", b"ten\n")):
+        writer.take(text)
+        writer.commit()
+        with full() as met:
+            sink.maintain(now_s + 500 * number)
+        sink.maintain(now_s + 500 * number)
+        is_met |= bool(met)
+    listed = sorted(committed_files(folder), key=lambda file: file.name)
+    assert {file.path for file in listed} == set(files_in(folder))
+    assert all(file.is_compressed for file in listed)
+    assert [gzip.decompress(file.path.read_bytes()) for file in listed] == [b"six\n", b"ten\n"]
+    assert sink.damaged_bytes == 0
+    with full() as met:
+        sink.maintain(now_s + 5000)
+    sink.maintain(now_s + 5000)
+    assert files_in(folder) == []
+    writer.partition.close()
+    assert not State(config_of(folder).state(3)).files()
+    return is_met or bool(met)
+
+
+def test_a_file_that_is_gone_is_counted_once_though_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round meets it again, as long as the state has no room."""
+    writer = Writer(opened(tmp_path, rotate_bytes=1))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.partition.sink.maintain(time.time())
+    writer.partition.close()
+    again = opened(tmp_path, compression="gzip")
+    rotated(tmp_path)[0].unlink()
+    for n in (1, 1, 2):
+        with full_once(State, "change", n):
+            again.sink.maintain(time.time())
+
     assert again.damaged_bytes == 4
 
 

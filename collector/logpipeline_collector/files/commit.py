@@ -14,7 +14,7 @@ from typing import NamedTuple
 from logpipeline.deduplication import SourceState
 from logpipeline.failpoints import reach
 from logpipeline_collector.files import safe_open
-from logpipeline_collector.files.maintenance import TEMPORARY_SUFFIX
+from logpipeline_collector.files.intents import moved, packed
 from logpipeline_collector.files.output import OutputFile, OutputFiles
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
@@ -187,9 +187,9 @@ def _recover(number: int, row: FileRow, output: OutputFiles) -> FileRow | None:
             safe_open.prune(output.root, row.path)
         return None
     if row.moving_to:
-        row = _moved(row, output)
+        row = moved(row, output.root)
     if row.packing_to:
-        row = _packed(row, output)
+        row = packed(row, output.root)
     return row if row.stage is Stage.PACKED else _cut(row, output)
 
 
@@ -200,27 +200,6 @@ def _is_scratch(number: int, row: FileRow, output: OutputFiles) -> bool:
     except FileNotFoundError:
         return False
     return safe_open.inode(output.root, row.path) == (status.st_dev, status.st_ino)
-
-
-def _moved(row: FileRow, output: OutputFiles) -> FileRow:
-    if safe_open.exists(output.root, row.moving_to):
-        return row._replace(path=row.moving_to, stage=Stage.ROTATED, moving_to="")
-    return row._replace(rotated_ns=0, moving_to="")
-
-
-def _packed(row: FileRow, output: OutputFiles) -> FileRow:
-    root, target = output.root, row.packing_to
-    safe_open.remove(root, target + TEMPORARY_SUFFIX)
-    if not safe_open.exists(root, target):
-        return row._replace(packing_to="")
-    safe_open.remove(root, row.path)
-    safe_open.sync_folder(root, safe_open.folders_of(target)[-1])
-    descriptor = safe_open.open_file(root, target, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-    return row._replace(path=target, stage=Stage.PACKED, size=size, packing_to="")
 
 
 def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:
