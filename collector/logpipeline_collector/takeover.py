@@ -119,6 +119,7 @@ def settle(
         recover,
         record=record,
         identity=context.folder.identity,
+        copied_from=context.folder.copied_from,
         member=context.config.member,
         is_read_again=context.config.on_empty_volume == "Reread",
     )
