@@ -142,7 +142,7 @@ def _sync(files: Iterable[OutputFile], new: list[OutputFile], output: OutputFile
     folders = sorted({folder for file in new for folder in safe_open.folders_of(file.path)})
     try:
         is_many = len(kept) + len(folders) > FILES_ONE_BY_ONE_MAX
-        if is_many and output.descriptors.sync_all(output.root):
+        if is_many and output.sync_all(kept):
             return
         for file in kept:
             output.sync(file)
