@@ -439,6 +439,43 @@ def test_a_file_that_is_gone_is_counted_once_though_the_disk_is_full(
     assert again.damaged_bytes == 4
 
 
+@pytest.mark.parametrize("what", ["a bad sector", "a cut"])
+def test_a_rotated_file_that_cannot_be_read_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It is named and counted, and stays as it is; the others are compressed."""
+    writer = Writer(opened(tmp_path, rotate_bytes=1))
+    for text in (b"one\n", b"two\n"):
+        writer.take(text)
+        writer.commit()
+        writer.partition.sink.maintain(time.time())
+    writer.partition.close()
+    again = Writer(opened(tmp_path, compression="gzip"), start=8, sequence=2)
+    bad, read = rotated(tmp_path)[0], os.pread
+    inode = bad.stat().st_ino
+
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        if os.fstat(descriptor).st_ino == inode:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(descriptor, size, offset)
+
+    if what == "a cut":
+        os.truncate(bad, 0)
+    else:
+        monkeypatch.setattr(os, "pread", pread)
+    for _ in range(2):
+        again.partition.sink.maintain(time.time())
+
+    assert [path.suffix for path in rotated(tmp_path)] == [".000001", ".gz"]
+    assert again.partition.damaged_bytes == 4
+    again.take(b"six\n")
+    again.commit()
+    again.partition.close()
+    last = opened(tmp_path, compression="gzip")
+    last.sink.maintain(time.time())
+    assert last.damaged_bytes == 4
+
+
 def files_in(folder: Path) -> list[Path]:
     """Return all output files."""
     return list(files_below(folder / "logs"))

@@ -53,8 +53,18 @@ class _Work:
     written: int = 0
 
 
+class Unreadable(Exception):
+    """*count* bytes of a file cannot be read, or are gone."""
+
+    def __init__(self, count: int, why: str) -> None:
+        super().__init__(why)
+        self.count = count
+
+
 class Packing:
-    """Compresses one file after the other."""
+    """Compresses one file after the other. *unreadable* are the bytes of each file that cannot be
+    read: it is not tried again before the files are loaded anew.
+    """
 
     def __init__(
         self,
@@ -70,6 +80,7 @@ class Packing:
         self._work: _Work | None = None
         # The file whose compression comes to its end, under its former name or the new one.
         self._ending: OutputFile | None = None
+        self.unreadable: dict[int, int] = {}
 
     def run(self, rotated: dict[int, OutputFile], clock: Callable[[], float]) -> None:
         """Compress files of *rotated* for one round, and drop those that no longer exist."""
@@ -86,8 +97,8 @@ class Packing:
                     if file is None:
                         break
                     self._begin(file, rotated)
-                elif self._advance(self._work):
-                    self._finish(self._work)
+                else:
+                    self._go_on(self._work)
         except OSError as error:
             self._drop_work()
             raise disk_error(error, "compress files", self._output.root) from error
@@ -96,6 +107,7 @@ class Packing:
         """Leave the compression that is under way to recovery; it is begun again later."""
         self._drop_work()
         self._ending = None
+        self.unreadable = {}
 
     def _drop_work(self) -> None:
         if self._work is not None:
@@ -111,7 +123,8 @@ class Packing:
 
     def _is_ready(self, file: OutputFile) -> bool:
         is_whole = file.committed is not None and file.committed.length == file.length
-        return file.stage is Stage.ROTATED and is_whole
+        is_readable = file.number not in self.unreadable
+        return file.stage is Stage.ROTATED and is_whole and is_readable
 
     def _begin(self, file: OutputFile, rotated: dict[int, OutputFile]) -> None:
         try:
@@ -155,12 +168,35 @@ class Packing:
         file.committed = row
         return _Work(file, row, source, temporary, self._packer())
 
+    def _go_on(self, work: _Work) -> None:
+        try:
+            is_whole = self._advance(work)
+        except Unreadable as error:
+            # Damage of this file, which new lines do not wait for: it stays as it is.
+            self._drop_work()
+            self.unreadable[work.file.number] = error.count
+            log.error(
+                "a rotated file cannot be read, and is not compressed",
+                extra={"path": work.file.path, "offset": work.read, "reason": str(error)},
+            )
+        else:
+            if is_whole:
+                self._finish(work)
+
     def _advance(self, work: _Work) -> bool:
-        """Compress one piece; return whether it was the last one."""
-        size = min(PIECE_BYTES, work.row.length - work.read)
-        data = os.pread(work.source, size, work.read)
+        """Compress one piece; return whether it was the last one.
+
+        Raises:
+            Unreadable: the file has no such piece any more.
+        """
+        left = work.row.length - work.read
+        size = min(PIECE_BYTES, left)
+        try:
+            data = os.pread(work.source, size, work.read)
+        except OSError as error:
+            raise Unreadable(size, str(error)) from error
         if size and not data:
-            raise OSError(f"{work.file.path} ends before its committed length")
+            raise Unreadable(left, "it ends before its committed length")
         work.read += len(data)
         is_last = work.read == work.row.length
         packed = work.packer.compress(data) + (work.packer.flush() if is_last else b"")
@@ -469,6 +505,11 @@ class Upkeep:
         self._rotation = Rotation(self.config, self.output, self.state)
         self._packing = Packing(self.config.compression, self.output, self.state)
         self._retention = Retention(self.config, self.output, self.state)
+
+    @property
+    def unreadable_bytes(self) -> int:
+        """Bytes of rotated files that could not be read since the files were loaded."""
+        return sum(self._packing.unreadable.values())
 
     def load(self) -> None:
         """Begin anew with the files that were loaded."""

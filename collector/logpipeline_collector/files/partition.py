@@ -93,8 +93,10 @@ class PartitionFiles:
 
     @property
     def damaged_bytes(self) -> int:
-        """Committed bytes that the disk or another program took away, since the first opening."""
-        return self._state.damage.bytes
+        """Committed bytes that the disk or another program took away, since the first opening. What
+        cannot be read is counted while it is known, and found again after the next opening.
+        """
+        return self._state.damage.bytes + self._upkeep.unreadable_bytes
 
     def write(
         self, host: str, batch: Batch, data: bytes, ranges: tuple[Range, ...], time_ns: int
