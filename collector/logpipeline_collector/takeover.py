@@ -433,6 +433,7 @@ class TakeOver:
             assignment=self._generation,
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
+            beat=self._beat,
         )
         if held.record.begun or held.record.begun_ns:
             owned.begin_midway()
@@ -458,6 +459,9 @@ class TakeOver:
             },
         )
         return owned
+
+    def _beat(self) -> None:
+        self._goes_on()
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config
@@ -530,7 +534,8 @@ class TakeOver:
         shippers must not send it again because we do not know it.
         """
         owned.begin_midway()
-        await owned.held.begin_behind(owned.position)
+        with owned.waiting_for_record():
+            await owned.held.begin_behind(owned.position)
         owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()
         log.warning(SOURCES_UNKNOWN, extra={"partition": self._partition, "epoch": owned.epoch})

@@ -273,7 +273,8 @@ class PartitionWorker:
             await self._snapshot(owned)
         else:
             await self._restore_snapshot(owned)
-        await owned.held.release()
+        with owned.waiting_for_record():
+            await owned.held.release()
         reach("collector.after-release")
         self._context.metrics.releases.labels(self.partition).inc()
         log.info(
