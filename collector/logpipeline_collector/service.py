@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 # Commits wait for disks, not for processors.
 THREADS = 4
 # Descriptors beside those of collected files: connections, who asks for metrics, the own folder;
-# and for each partition its database, with two files beside it, and a folder.
-OTHERS_OPEN, OPEN_PER_PARTITION = 64, 4
+# and for each partition its database, with two files beside it, a folder and the volume.
+OTHERS_OPEN, OPEN_PER_PARTITION = 64, 5
 
 EXIT_OK = 0
 EXIT_FAILED = 1

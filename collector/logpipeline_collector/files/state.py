@@ -266,6 +266,25 @@ class State:
                 if value is not None:
                     db.execute("INSERT INTO rotations VALUES (?, ?, ?)", (place, *value))
 
+    def recover(
+        self, files: Mapping[int, FileRow], *, gone: Iterable[int], lost: Mapping[int, int]
+    ) -> None:
+        """Store what recovery made of *files* and which are *gone*; *lost* are the bytes that each
+        lacks. The last commit can still be taken back: upkeep changes no file of a commit that is
+        not confirmed, and what else is wrong with such a file, recovery finds again after `undo`.
+        """
+        with self._writing() as db:
+            self._put_damage(db)
+            kept = {key for (key,) in db.execute("SELECT key FROM undo WHERE kind = 'files'")}
+            elsewhere = sum(count for key, count in lost.items() if key not in kept)
+            db.execute(
+                "UPDATE undo SET value = coalesce(value, 0) + ? WHERE kind = 'meta' "
+                "AND key = 'damaged' AND ?",
+                (elsewhere, elsewhere),
+            )
+            _put_files(db, files)
+            db.executemany("DELETE FROM files WHERE key = ?", [(key,) for key in gone])
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._named_errors():
