@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from logpipeline.failpoints import reach
 from logpipeline.records import Committed, Progress
@@ -23,11 +24,14 @@ from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.listing import Listing, SourceId
 from logpipeline_shipper.files.open_file import NotNow
 from logpipeline_shipper.files.source_filter import Ship
+from logpipeline_shipper.files.tail import Outcome
 from logpipeline_shipper.message import ATTEMPT_BYTES, MessageBuilder
 from logpipeline_shipper.resend import EarlierSends
 from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Reading and compressing less than this takes less time than asking a thread to do it.
 THREAD_BYTES_MIN = 32 * 1024
@@ -242,12 +246,15 @@ class Source:
         """Send again each gap whose file can be read now."""
         if self._shared.clock() < self._resend_at_s:
             return
-        for gap in self.account.owed():
-            try:
-                await self._resend(gap)
-            except NotNow:
-                # For example, its file is being renamed: new lines need not wait for it.
-                self._resend_at_s = self._shared.clock() + RESEND_INTERVAL_S
+        try:
+            for gap in self.account.owed():
+                try:
+                    await self._resend(gap)
+                except NotNow:
+                    # For example, its file is being renamed: new lines need not wait for it.
+                    self._resend_at_s = self._shared.clock() + RESEND_INTERVAL_S
+        finally:
+            self.chain.end_again()
 
     async def _resend(self, gap: Gap) -> None:
         """Publish exactly the bytes of *gap* once more; those whose file is gone become a loss.
@@ -257,38 +264,30 @@ class Source:
         """
         shared, fields = self._shared, {**self.key._asdict(), **gap._asdict()}
         generation, at, end = gap.generation, gap.start, gap.end
-        attempt, inside = secrets.token_hex(ATTEMPT_BYTES), False
-        checksum = self.chain.checksum_at(generation, at, shared.clock())
+        attempt, begin = secrets.token_hex(ATTEMPT_BYTES), self.account.began_at(generation)
         log.warning("what the server lost is sent again", extra=fields)
         while at < end and not shared.is_stopping:
-            size = min(end - at, shared.options.bytes_max)
-            await shared.budget.take(2 * size)
+            await shared.budget.take(2 * shared.options.bytes_max)
             try:
-                data = self.chain.read_range(generation, at, at + size, shared.clock())
-                if checksum is None or not data:
+                found = await self._in_thread(
+                    partial(self.chain.read_again, generation, begin, at, shared.clock())
+                )
+                if found is Outcome.WAITING:
+                    continue
+                if found is Outcome.ENDED:
                     self.account.lose(gap._replace(start=at))
                     shared.totals.unhealed_bytes += end - at
                     log.error(
                         "the server lost lines whose file is gone", extra={**fields, "start": at}
                     )
                     return
-                chunk = resend.piece_of(
-                    data,
-                    generation=generation,
-                    start=at,
-                    checksum=checksum,
-                    log_format=self.id.format,
-                    redactor=shared.redactor,
-                    is_last=at + size >= end,
-                    inside=inside,
-                )
+                chunk = resend.within(found, at, end, self.id.format)
                 begins = self.account.begins_at(generation, at)
                 await self._delivery.repeat(replace(chunk, begins=begins), attempt)
             finally:
-                shared.budget.give_back(2 * size)
-            self.account.pay(generation, (chunk.start, chunk.end))
-            at, inside = chunk.end, chunk.ends_inside_line
-            checksum = chunk.checksums.after
+                shared.budget.give_back(2 * shared.options.bytes_max)
+            self.account.pay(generation, (at, chunk.end))
+            at = chunk.end
             shared.totals.filled_bytes += len(chunk.data)
 
     async def _ship(self) -> bool:
@@ -378,7 +377,9 @@ class Source:
         held = 0
         try:
             self._update()
-            prepared = await self._read_in_thread() if self._is_much() else self._read_now()
+            prepared = (
+                await self._in_thread(self._read_now) if self._is_much() else self._read_now()
+            )
             held = min(prepared.held_bytes, reserved) if prepared is not None else 0
         finally:
             self._shared.budget.give_back(reserved - held)
@@ -389,17 +390,18 @@ class Source:
     def _is_much(self) -> bool:
         return self.chain.backlog_bytes() >= THREAD_BYTES_MIN
 
-    async def _read_in_thread(self) -> PreparedChunk | None:
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Return the result of *work*, which uses the chain, and takes long."""
         loop = asyncio.get_running_loop()
         self._saved = self.chain.saved()
         self._is_in_thread = True
-        reading = loop.run_in_executor(self._shared.threads, self._read_now)
+        working = loop.run_in_executor(self._shared.threads, work)
         try:
-            return await asyncio.shield(reading)
+            return await asyncio.shield(working)
         finally:
-            if not reading.done():
+            if not working.done():
                 # Cancelled: the thread still uses the chain, which must not be used here meanwhile.
-                await asyncio.wait([reading])
+                await asyncio.wait([working])
             self._is_in_thread = False
             self._saved = None
 
