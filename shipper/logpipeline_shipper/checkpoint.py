@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -393,7 +393,7 @@ class CheckpointWriter:
             data = _encoded(self._take()) | {"intents": self._number}
             path = self._folder.path / _KIND
             reach("shipper.before-save")
-            await asyncio.to_thread(statefile.write_state, path, _KIND, _VERSION, data)
+            await _to_its_end(asyncio.to_thread(statefile.write_state, path, _KIND, _VERSION, data))
             if is_last:
                 (self._folder.path / _STOP_MARK).touch()
                 statefile.sync_folder(self._folder.path)
@@ -418,6 +418,18 @@ class CheckpointWriter:
             log.error("positions cannot be saved; shipping goes on", extra={"reason": text})
         self.problem = text
         self._changed.set()
+
+
+async def _to_its_end(work: Awaitable[None]) -> None:
+    """Wait for *work* also when cancelled. A thread cannot be stopped: it would write the temporary
+    file that the last save writes, too.
+    """
+    working = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(working)
+    finally:
+        if not working.done():
+            await asyncio.wait([working])
 
 
 def bounded(records: dict[Key, SourceRecord], now_s: float) -> dict[Key, SourceRecord]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,7 @@ from logpipeline_shipper.checkpoint import (
     encode_row,
 )
 from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy
+from waiting import eventually
 
 KEY = Key("node-a", "/var/log/\udcffapp.log")
 BOOT = "this-boot"
@@ -162,6 +166,40 @@ class CheckpointWriterAt(CheckpointWriter):
     def __init__(self, folder: DataFolder, intents: IntentLog) -> None:
         super().__init__(folder, intents, snapshot)
         self._number = 1
+
+
+async def test_the_last_save_waits_for_the_one_that_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk both would write one file, and the stop be taken for a kill."""
+    begun, released = threading.Event(), threading.Event()
+    sync = os.fsync
+
+    def slow(descriptor: int) -> None:
+        if not begun.is_set():
+            begun.set()
+            released.wait()
+        sync(descriptor)
+
+    folder, intents = DataFolder.open(tmp_path), IntentLog(tmp_path, BOOT)
+    writer = CheckpointWriter(folder, intents, snapshot)
+    monkeypatch.setattr(os, "fsync", slow)
+    writer.changed()
+    running = asyncio.create_task(writer.run())
+    await eventually(begun.is_set, what="a save is being written")
+    running.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    is_waiting = not running.done()
+    released.set()
+    await asyncio.wait([running])
+    is_saved = await writer.save(is_last=True)
+    intents.close()
+    folder.close()
+
+    assert is_waiting
+    assert is_saved
+    assert checkpoint.load(tmp_path, "another-boot").is_complete
 
 
 def test_the_absent_are_forgotten_after_a_while() -> None:
