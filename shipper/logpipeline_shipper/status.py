@@ -116,7 +116,7 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
         "on_the_way_bytes": manager.on_the_way_bytes(),
         "to_be_named_bytes": manager.to_be_named_bytes(),
         "unhealed_bytes": shared.totals.unhealed_bytes,
-        "quarantined": shared.quarantine.kept,
+        "quarantined": shared.quarantine.kept(),
         "dropped_bytes": shared.quarantine.dropped_bytes,
         "sources": rows,
     }
