@@ -4,32 +4,26 @@ without holding up the rest of the shipper.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from components.log_chain import GRACE_S, Folder, append, joined
+from components.shared_parts import Server, shared_by
 from logpipeline.checksum import extend
-from logpipeline.nats.jetstream import PubAck
 from logpipeline.redaction import Redactor
 from logpipeline_shipper.account import REMOVED, Gap
-from logpipeline_shipper.checkpoint import IntentLog, SourceRecord
-from logpipeline_shipper.config import BatchOptions
+from logpipeline_shipper.checkpoint import SourceRecord
 from logpipeline_shipper.files import reader, sent_again
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.open_file import NotNow
-from logpipeline_shipper.message import Message, MessageBuilder
-from logpipeline_shipper.publish import Sender
-from logpipeline_shipper.quarantine import Quarantine
-from logpipeline_shipper.shared import ByteBudget, Shared
+from logpipeline_shipper.message import MessageBuilder
 from logpipeline_shipper.source import Source
 
 SECRETS = Redactor(["secret"])
@@ -194,45 +188,13 @@ def test_a_packed_file_that_is_written_to_is_looked_at_again(tmp_path: Path) -> 
         folder.again(generation, end - 100, end)
 
 
-class _Server:
-    """Acknowledges each message, and keeps what it brought."""
-
-    def __init__(self) -> None:
-        self.payloads: list[bytes] = []
-
-    def check_size(self, message: Message) -> None:
-        """Take a message of any size."""
-
-    async def send(self, message: Message, *, resend: bool) -> PubAck:
-        """Acknowledge *message*."""
-        self.payloads.append(message.payload)
-        return PubAck("LOGS_0", len(self.payloads), duplicate=False)
-
-
 async def test_a_debt_is_read_beside_the_event_loop(tmp_path: Path) -> None:
     """Probes, pings and other sources wait for nothing, however large the file is."""
     folder = Folder(tmp_path)
     append(folder.live, b"one\ntwo\n")
     (chunk,) = folder.read()
-    tasks: list[asyncio.Task[None]] = []
-
-    def spawn(work: Any) -> asyncio.Task[None]:
-        tasks.append(asyncio.create_task(work))
-        return tasks[-1]
-
-    server = _Server()
-    shared = Shared(
-        sender=cast(Sender, server),
-        budget=ByteBudget(10_000_000),
-        intents=IntentLog(tmp_path, ""),
-        quarantine=Quarantine(tmp_path / "q", bytes_max=1000),
-        options=BatchOptions(),
-        redactor=Redactor(),
-        threads=ThreadPoolExecutor(1),
-        spawn=spawn,
-        changed=lambda: None,
-        clock=lambda: folder.now_s,
-    )
+    server = Server()
+    shared = shared_by(server, tmp_path, lambda: folder.now_s)
     record = SourceRecord(saved=folder.chain.saved())
     record.account.acknowledged(chunk.generation, (0, 8), sequence=1, now_s=0.0)
     builder = MessageBuilder(
@@ -242,7 +204,7 @@ async def test_a_debt_is_read_beside_the_event_loop(tmp_path: Path) -> None:
     threads = _noted(folder.chain, "read_again")
 
     source.owe(Gap(chunk.generation, 4, 8, REMOVED))
-    await asyncio.gather(*tasks)
+    await source.finish()
     shared.threads.shutdown()
 
     assert server.payloads == [b"two\n"]
