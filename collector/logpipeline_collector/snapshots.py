@@ -5,7 +5,6 @@ goes on where the last owner stopped, and still recognises what comes twice.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -57,7 +56,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the manifest as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json_text.dump(asdict(self)).encode()
 
     @staticmethod
     def decode(value: bytes) -> Manifest:

@@ -40,6 +40,19 @@ def parse(text: str | bytes | bytearray) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def dump(value: Any, *, sort_keys: bool = False) -> str:
+    """Return *value* as JSON without spaces, in ASCII: for what a part of a pipeline stores, and
+    has to be able to read.
+
+    Raises:
+        ValueError: `parse` would refuse it.
+    """
+    text = json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, allow_nan=False)
+    if _LONG_INTEGER.search(text):
+        parse(text)
+    return text
+
+
 def no_constant(word: str) -> float:
     """Refuse NaN and its like.
 

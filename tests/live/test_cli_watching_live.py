@@ -11,7 +11,6 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from textual.widgets import DataTable, RichLog, Static
 
 import warm
 from components.pipeline_up import PipelineUp
+from logpipeline_cli.console.access import TOKEN_HEADER
 from logpipeline_cli.target import connected, find_target
 from logpipeline_cli.watching.gathering import gathering
 from logpipeline_cli.watching.screen import LifeScreen, TailScreen, TopApp
@@ -149,26 +149,24 @@ async def test_a_reader_of_the_streams_is_shown(up: PipelineUp) -> None:
 
 
 class Browser:
-    """What a browser asks the console at *address*, the token's cookie kept."""
+    """What a page of the console at *address* asks, with the token that the address holds."""
 
     def __init__(self, address: str) -> None:
-        self.root = address.partition("?")[0]
-        jar = urllib.request.HTTPCookieProcessor(CookieJar())
-        # A proxy of this machine is none of loopback's.
-        direct = urllib.request.ProxyHandler({})
-        self._opener = urllib.request.build_opener(jar, direct)
-        self._address = address
+        self.root, _, self._token = address.partition("#token=")
 
     async def open(self) -> str:
         """Return the page."""
-        return (await asyncio.to_thread(self._get, self._address)).decode()
+        return (await asyncio.to_thread(self._get, self.root)).decode()
 
     async def ask(self, path: str) -> Any:
         """Return what *path* answers."""
         return json.loads(await asyncio.to_thread(self._get, f"{self.root}{path}"))
 
     def _get(self, address: str) -> bytes:
-        with self._opener.open(address, timeout=20) as answer:
+        # A proxy of this machine is none of loopback's.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(address, headers={TOKEN_HEADER: self._token})
+        with opener.open(request, timeout=20) as answer:
             return bytes(answer.read())
 
 
@@ -260,7 +258,7 @@ async def test_a_port_that_is_taken_is_named(up: PipelineUp) -> None:
 
 def address_in(log: str) -> str:
     """Return the address with the token that `up` printed."""
-    found = re.search(r"http://\S+\?token=\S+", log)
+    found = re.search(r"http://\S+#token=\S+", log)
     assert found is not None, log
     return found.group()
 
@@ -275,7 +273,7 @@ async def test_up_serves_the_page_of_its_pipeline_and_ends_it(tmp_path: Path) ->
         stranger = Browser(browser.root)
 
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            await stranger.open()
+            await stranger.ask("api/view")
         assert '<script type="module" src="/static/main.js">' in await browser.open()
         answer = await found(
             lambda: browser.ask("api/view?table=sources"),
@@ -318,7 +316,7 @@ async def test_a_token_of_ones_own_opens_the_page_and_is_not_printed(up: Pipelin
         said = printed.read_text()
         assert token not in said
         assert f"token=… of {up.folder / 'token'}" in said
-        root = said.partition("http://")[2].partition("?")[0]
-        assert "script" in await Browser(f"http://{root}?token={token}").open()
+        root = said.partition("http://")[2].partition("#")[0]
+        assert "view" in await Browser(f"http://{root}#token={token}").ask("api/view")
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            await Browser(f"http://{root}?token=another").open()
+            await Browser(f"http://{root}#token=another").ask("api/view")

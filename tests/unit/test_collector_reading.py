@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logpipeline.messages import read_message
+from logpipeline.messages import has_its_size, read_message
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import Subjects
@@ -122,9 +122,35 @@ def test_a_subject_that_is_not_of_the_partition_is_refused(subject: bytes, reaso
     assert caught.value.reason == reason
 
 
+@pytest.mark.parametrize("forged", ["\u00b2", "1", "9" * 5000, "", "-1", "\udcff"], ids=ascii)
+@pytest.mark.parametrize(("size", "is_its"), [(6, True), (7, False), (None, True)])
+def test_the_size_of_a_payload_is_the_servers_and_not_its_publishers(
+    forged: str, size: int | None, is_its: bool
+) -> None:
+    """A publisher may write that header, too; the server's stands behind it, if there is one."""
+    batch = Batch(source="a", generation="0" * 16, start=4, end=10, lines=1, format="plain")
+    fields = encode_headers(batch, "id") | {"Nats-Msg-Size": forged}
+    if size is None:
+        del fields["Nats-Msg-Size"]
+    added = b"" if size is None else f"Nats-Msg-Size: {size}\r\n\r\n".encode()
+    headers = block(fields).removesuffix(b"\r\n") + added
+
+    assert has_its_size(batch, headers) == is_its
+
+
+def test_what_only_names_a_loss_has_no_payload() -> None:
+    """A successor learns it from the headers, as it learns what was written."""
+    loss = Batch(
+        source="a", generation="0" * 16, start=4, end=10, lines=1, format="plain", lost="rotated"
+    )
+
+    assert has_its_size(loss, b"NATS/1.0\r\nNats-Msg-Size: 0\r\n\r\n")
+    assert not has_its_size(loss, b"NATS/1.0\r\nNats-Msg-Size: 6\r\n\r\n")
+
+
 def block(headers: dict[str, str]) -> bytes:
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return b"NATS/1.0\r\n" + lines.encode() + b"\r\n"
+    return b"NATS/1.0\r\n" + lines.encode("utf-8", "surrogateescape") + b"\r\n"
 
 
 def delivered(

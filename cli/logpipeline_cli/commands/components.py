@@ -74,7 +74,7 @@ def http_address(text: str, option: str = "--http") -> tuple[str, int]:
         CliError: *text* does not have that form.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise UsageError(
             f"{option} {text!r}: give HOST:PORT, such as 127.0.0.1:9100 or 0.0.0.0:9100"
         )
