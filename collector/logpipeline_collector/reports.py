@@ -46,7 +46,7 @@ GONE_LISTED_S = 86_400
 
 class ProgressReports:
     """Publishes how far sources are committed, and answers shippers that ask. *owned_partitions*
-    returns the partitions that are ours now.
+    returns the partitions that are ours now, and *groups* the groups of collectors that there are.
     """
 
     def __init__(
@@ -55,11 +55,13 @@ class ProgressReports:
         control: ControlSubjects,
         group: str,
         owned_partitions: Callable[[], Iterable[OwnedPartition]],
+        groups: Callable[[], tuple[str, ...]],
     ) -> None:
         self._connection = connection
         self._control = control
         self._group = group
         self._owned = owned_partitions
+        self._groups = groups
         self._published: dict[OwnedPartition, int] = {}
         self._questions: asyncio.Queue[RawMessage] = asyncio.Queue(QUESTIONS_MAX)
         self._listeners: dict[int, Listener] = {}
@@ -126,14 +128,18 @@ class ProgressReports:
         for owned in self._owned():
             if owned.partition == partition:
                 known = await owned.asked(host, asked)
-                for message in _messages(self._group, owned, asked, known):
+                for message in _messages(self._group, owned, asked, known, self._groups()):
                     await self._connection.answer(question, message)
 
 
 def _messages(
-    group: str, owned: OwnedPartition, question: Question, known: Iterable[Committed]
+    group: str,
+    owned: OwnedPartition,
+    question: Question,
+    known: Iterable[Committed],
+    groups: tuple[str, ...] = (),
 ) -> list[bytes]:
-    """Return the messages that answer *question* with *known*."""
+    """Return the messages that answer *question* with *known*, and name all *groups*."""
     stream = owned.stream_state
     parts = list(answers(question, known))
     return [
@@ -151,6 +157,7 @@ def _messages(
             first=stream.first if stream is not None else 0,
             max_age_s=stream.max_age_s if stream is not None else 0.0,
             unknown=unknown,
+            groups=groups,
         ).encode()
         for number, (sources, unknown) in enumerate(parts, 1)
     ]

@@ -23,6 +23,7 @@ from logpipeline_collector.epochs import EpochRecords
 from logpipeline_collector.files.output import Descriptors
 from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.folder import Folder, FolderBusy
+from logpipeline_collector.groups import GroupsWatch
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
@@ -94,8 +95,9 @@ class Service:
             partitions=config.partitions,
             changed=self._assigned,
         )
+        self._groups = GroupsWatch(context.js, context.bucket)
         self._progress = ProgressReports(
-            context.connection, config.control, config.group, self._owned
+            context.connection, config.control, config.group, self._owned, self._groups.current
         )
         self._given_up = GivenUp(
             context.js,
@@ -172,6 +174,7 @@ class Service:
         parts = [
             context.committer.run(),
             self._watch.run(),
+            self._groups.run(),
             self._progress.run(),
             self._given_up.run(),
             StatusReports(context, self._workers).run(),

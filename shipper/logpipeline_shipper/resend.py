@@ -295,19 +295,34 @@ class Tries:
 
 
 class Rollbacks:
-    """The number of roll-backs of each partition, as each group of collectors reports it."""
+    """The number of roll-backs of each partition, as each group of collectors answered last."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self.counts = dict(counts)
 
-    def rose(self, group: str, partition: int, count: int) -> bool:
-        """Return whether *count* is higher than the last report; the first report is not."""
-        name = f"{partition}/{group}"
-        known = self.counts.get(name)
-        if known is None and len(self.counts) >= GROUPS_MAX * 1024:
-            return False
-        self.counts[name] = max(count, known or 0)
+    def is_higher(self, group: str, partition: int, count: int) -> bool:
+        """Return whether *count* is higher than that of the last answer."""
+        known = self.counts.get(_name(group, partition))
         return known is not None and count > known
+
+    def rose(self, group: str, partition: int, count: int) -> bool:
+        """Note *count*, of an answer, and return whether it is higher than that of the last one;
+        the first one is not.
+        """
+        is_higher, name = self.is_higher(group, partition, count), _name(group, partition)
+        if name in self.counts or len(self.counts) < GROUPS_MAX * 1024:
+            # Also a lower one: where the bucket was lost, collectors count anew.
+            self.counts[name] = count
+        return is_higher
+
+    def forget(self, group: str) -> None:
+        """Forget what *group* counted."""
+        for name in [name for name in self.counts if name.partition("/")[2] == group]:
+            del self.counts[name]
+
+
+def _name(group: str, partition: int) -> str:
+    return f"{partition}/{group}"
 
 
 def _identifier(found: StoredMessage) -> str:

@@ -133,6 +133,12 @@ class Source:
         self._confirmed(was_settled=was_settled)
         return gaps
 
+    def forget_group(self, group: str) -> None:
+        """Wait no longer for what *group* has."""
+        was_settled = self.account.is_settled
+        self.account.forget_group(group)
+        self._confirmed(was_settled=was_settled)
+
     def answer(self, progress: Progress, known: Mapping[str, Committed | None]) -> Sequence[Gap]:
         """Note what a group has of the generations that it was asked for, and return the gaps: what
         it must have read, and does not have.

@@ -15,7 +15,7 @@ from pathlib import Path
 from logpipeline.partition import partition_of
 from logpipeline.records import Committed, Named, Progress
 from logpipeline.subjects import BadHost, Subjects
-from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
+from logpipeline_shipper.account import ROLLED_BACK, Account, Gap, admit
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain, ReadFrom
@@ -292,6 +292,26 @@ class SourceManager:
             return source.confirm(group, committed)
         record = self._records.get(key)
         return record.account.confirm(group, committed) if record is not None else []
+
+    def admit(self, host: str, progress: Progress) -> None:
+        """Note that the group of *progress*, an answer about *host*, is to have all that is sent of
+        it.
+        """
+        admit(self.groups.setdefault(host, {}), progress)
+
+    def forget_group(self, host: str, group: str) -> bool:
+        """Wait no longer for *group* to have what is sent of *host*; return whether it is still
+        waited for because of another host.
+        """
+        self.groups.get(host, {}).pop(group, None)
+        for key, source in self.sources.items():
+            if key.host == host:
+                source.forget_group(group)
+        for key, record in self._records.items():
+            if key.host == host:
+                record.account.forget_group(group)
+        self._shared.changed()
+        return any(group in groups for groups in self.groups.values())
 
     def answer(
         self, key: Key, progress: Progress, known: Mapping[str, Committed | None]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from logpipeline_shipper.config import ShipperConfig
     from logpipeline_shipper.kubernetes.client import Access
 
+NATS_VARIABLE = "NATS_URL"
 # The supervisor names a component's user of the embedded server by the folder of that user's files,
 # and never passes a password.
 LOGIN_VARIABLE = "LOGPIPELINE_NATS_LOGIN"
@@ -87,7 +88,7 @@ def server_of(pipeline: LogPipeline, nats: str | None) -> NatsOptions:
     Raises:
         CliError: none of them names a server.
     """
-    given = nats or os.environ.get("NATS_URL") or ""
+    given = nats or os.environ.get(NATS_VARIABLE) or ""
     servers = tuple(given.split(",")) if given else tuple(pipeline.spec.nats.servers)
     if not servers:
         raise CliError(

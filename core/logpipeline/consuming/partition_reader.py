@@ -35,7 +35,7 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import Subjects
-from logpipeline.wire import BadMessage
+from logpipeline.wire import BadMessage, decode_payload
 
 IN_PROGRESS = b"+WPI"
 ACK = b"+ACK"
@@ -308,11 +308,27 @@ class PartitionReader(ABC):
         message = Message(
             reading.subjects, self.stream, self.partition, delivered, reading.event_times
         )
+        if not self._can_be_decoded(message):
+            self._resends.leave_out(message)
         is_again = b"Log-Resend:" in delivered.message.headers
         if is_again and not await self._resends.cut(message, created):
             counts.sent_again += 1
             return None
         return message
+
+    def _can_be_decoded(self, message: Message) -> bool:
+        if self.consumer.config.get("headers_only"):
+            return True
+        try:
+            batch = message.read.batch
+            if batch is not None and batch.resend:
+                # Not `data`, which is kept: something may be cut off it yet.
+                decode_payload(batch, message.payload)
+            else:
+                message.data  # noqa: B018  # decodes it, and keeps the result
+        except BadMessage:
+            return False
+        return True
 
     def why_unreadable(self, batch: Batch) -> str:
         """Return why a message of *batch* cannot be decoded; empty if each can be."""

@@ -22,7 +22,7 @@ from logpipeline.redaction import NOTHING_REDACTED
 from logpipeline.spans import outside
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_shipper import resend
-from logpipeline_shipper.account import Gap
+from logpipeline_shipper.account import Gap, admit
 from logpipeline_shipper.checkpoint import LastAck
 from logpipeline_shipper.files.chunk import ROTATED
 from logpipeline_shipper.resend import EarlierSends, Piece, Rollbacks
@@ -434,6 +434,7 @@ def _acknowledged(world: World, shipper: Shipper, sequence: int, message: Stored
 def _delivered(world: World, shipper: Shipper, answer: Answer) -> Shipper:
     """Take *answer*, as `ProgressListener` does."""
     account, progress = shipper.books.opened(), answer.progress
+    admit(account.groups, progress)
     for committed in progress.sources:
         for gap in account.confirm(progress.group, committed):
             account.owe(gap)
