@@ -92,12 +92,13 @@ class SnapshotStore:
         """Store *snapshot*, and return the sequence by which `read` finds it.
 
         Raises:
+            SnapshotBroken: it is larger than `read` takes.
             NotSent, OutcomeUnknown, ApiError: it is not stored completely; try again later.
         """
-        chunks = [
-            (await self._js.publish(self._subject, chunk)).sequence
-            for chunk in self._cut(snapshot.sources)
-        ]
+        parts = list(self._cut(snapshot.sources))
+        if len(parts) > CHUNKS_MAX or len(snapshot.sources) > SNAPSHOT_BYTES_MAX:
+            raise SnapshotBroken(f"{len(snapshot.sources)} bytes in {len(parts)} chunks")
+        chunks = [(await self._js.publish(self._subject, part)).sequence for part in parts]
         manifest = Manifest(
             VERSION,
             self._partition,

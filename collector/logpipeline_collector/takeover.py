@@ -41,6 +41,7 @@ from logpipeline_collector.recovery import (
 )
 from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
+from logpipeline_collector.sources import BadSnapshot
 from logpipeline_collector.stream_position import (
     Marks,
     StreamMissing,
@@ -313,14 +314,15 @@ async def _take_until(
 async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
     """Store the sources' committed positions for a successor; return whether it worked."""
     former = owned.held.record.snapshot
-    snapshot = await owned.snapshot()
     try:
+        snapshot = await owned.snapshot()
         sequence = await store.write(snapshot)
         await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
         owned.note_snapshot(snapshot)
         if former:
             await store.drop_before(former)
-    except (NotSent, OutcomeUnknown, ApiError) as error:
+    except (NotSent, OutcomeUnknown, ApiError, SnapshotBroken, BadSnapshot) as error:
+        # A snapshot that no successor could read would let the stream be trimmed up to it.
         log.warning(
             "no snapshot of the sources' positions could be stored",
             extra={"partition": owned.partition, "reason": str(error)},

@@ -47,7 +47,7 @@ def dump(value: Any, *, sort_keys: bool = False) -> str:
     Raises:
         ValueError: `parse` would refuse it.
     """
-    text = json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, allow_nan=False)
+    text = (_SORTING if sort_keys else _ENCODER).encode(value)
     if _LONG_INTEGER.search(text):
         parse(text)
     return text
@@ -81,5 +81,7 @@ def _integer(text: str) -> int:
     raise ValueError(f"an integer has more than 64 bits: {text[:40]}")
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_SORTING = json.JSONEncoder(separators=(",", ":"), allow_nan=False, sort_keys=True)
 _DECODER = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 _CHECKING = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, parse_int=_integer)

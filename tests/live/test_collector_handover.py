@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import pytest
+
 from components.collecting import (
     GROUP,
     HOSTS,
@@ -166,6 +168,32 @@ async def test_a_snapshot_that_cannot_be_understood_is_no_snapshot(
             await made.until_committed(3)
 
         assert source.collected(*folders) == source.sent
+
+
+@pytest.mark.parametrize("size", ["\u00b2", "1"])
+async def test_a_header_of_the_servers_is_not_taken_from_a_publisher(
+    nats_server: EmbeddedServer, tmp_path: Path, size: str
+) -> None:
+    """A successor, which reads headers alone, takes over, and knows what was written."""
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folders[0], "collector-0")):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+        # It dies without a snapshot of what follows.
+        config = config_for(nats_server, folders[0], "collector-0", snapshot_every_s=3600.0)
+        async with collecting(config) as dying:
+            await source.send(made.js, "two", **{"Nats-Msg-Size": size})
+            await made.until_committed(2)
+            dying.cancel()
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, folders[1], "collector-1")):
+            await source.send_again(made.js, 1, attempt="resent")
+            await source.send(made.js, "three")
+            await made.until_committed(4)
+
+        assert source.collected(*folders) == source.sent == b"one\ntwo\nthree\n"
 
 
 async def test_old_snapshots_are_removed(nats_server: EmbeddedServer, tmp_path: Path) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from components.partition_files import Writer, opened
 from fuzzing.parsers import EPOCH, PROGRESS
-from logpipeline import json_text, wire
+from logpipeline import json_text, wire, zstd
 from logpipeline.checksum import Checksum
 from logpipeline.deduplication import COUNT_MAX, NOTHING, decide, decode, encode
 from logpipeline.extents import HOLE_BYTES_COUNTED_MAX, HOLES_MAX
 from logpipeline.records import EpochRecord, Progress, Question
+from logpipeline_collector import snapshots, sources
 from logpipeline_collector.partition_writer import PartitionWriter
 from logpipeline_collector.sources import Sources, decode_snapshot, encode_snapshot
+from logpipeline_collector.takeover import write_snapshot
 
 GENERATIONS = ["a" * 16, "b" * 16, "c" * 16]
 OFFSETS = st.sampled_from([0, 1, 9, HOLE_BYTES_COUNTED_MAX, wire.OFFSET_MAX - 9]) | st.integers(
@@ -119,17 +124,54 @@ def test_whatever_is_accepted_can_be_read_after_it_is_stored(
     taken: list[wire.Batch], lost: int, given_up: int
 ) -> None:
     """As what is known of a source, in a snapshot, in the epoch's record, and by shippers."""
-    sources = Sources()
-    sources.replace({("h", "/a"): NOTHING._replace(lost=lost, given_up=given_up)})
+    known = Sources()
+    known.replace({("h", "/a"): NOTHING._replace(lost=lost, given_up=given_up)})
     for batch in taken:
-        sources.learn("h", batch, sources.decide("h", batch))
-    changed = {name: known for name, known in sources.take_changes().items() if known}
-    sources.commit(1, changed)
+        known.learn("h", batch, known.decide("h", batch))
+    changed = {name: state for name, state in known.take_changes().items() if state}
+    known.commit(1, changed)
     rows = [(json_text.dump(name), json_text.dump(encode(changed[name]))) for name in changed]
-    progress = replace(PROGRESS, sources=tuple(sources.asked("h", Question())))
+    progress = replace(PROGRESS, sources=tuple(known.asked("h", Question())))
     record = replace(EPOCH, missing_bytes=changed["h", "/a"].missing)
 
     assert decode_snapshot(encode_snapshot(rows)) == changed
-    assert {decode(json_text.parse(known)) for _, known in rows} == set(changed.values())
+    assert {decode(json_text.parse(text)) for _, text in rows} == set(changed.values())
     assert Progress.decode(progress.encode()).encode() == progress.encode()
     assert EpochRecord.decode(record.encode()) == record
+
+
+def test_a_snapshot_that_its_reader_would_refuse_is_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the stream were trimmed up to it, and no successor knew what was written."""
+    rows = [(json_text.dump(("h", f"/{number}")), "[0,[]]") for number in range(100)]
+    size = len(zstd.decompress(encode_snapshot(rows)[4:], 1 << 20))
+    monkeypatch.setattr(sources, "SNAPSHOT_BYTES_MAX", size)
+    assert len(decode_snapshot(encode_snapshot(rows))) == len(rows)
+
+    monkeypatch.setattr(sources, "SNAPSHOT_BYTES_MAX", size - 1)
+    with pytest.raises(sources.BadSnapshot, match=f"{size} bytes"):
+        encode_snapshot(rows)
+
+
+@pytest.mark.parametrize("limit", ["CHUNKS_MAX", "SNAPSHOT_BYTES_MAX"])
+async def test_what_cannot_be_stored_as_a_snapshot_ends_no_collector(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Nothing of it is published, and the partition goes on with the former one."""
+    monkeypatch.setattr(snapshots, limit, 1)
+    connection = SimpleNamespace(max_payload_bytes=snapshots.CHUNK_BYTES_MIN)
+    js: Any = SimpleNamespace(connection=connection)
+    store = snapshots.SnapshotStore(js, stream="S", subject="s", partition=0)
+    large = snapshots.Snapshot(EPOCH.position, {}, bytes(2 * snapshots.CHUNK_BYTES_MIN))
+    owned: Any = SimpleNamespace(partition=0, held=SimpleNamespace(record=EPOCH))
+
+    async def snapshot() -> snapshots.Snapshot:
+        return large
+
+    async def too_large() -> snapshots.Snapshot:
+        raise sources.BadSnapshot("too large")
+
+    for made in (snapshot, too_large):
+        owned.snapshot = made
+        assert not await write_snapshot(store, owned)
