@@ -118,6 +118,7 @@ def problems(status: Status) -> Iterator[str]:
         yield trouble
     if held := status.get("heldBack"):
         yield f"a part of the resource waits: {held}"
+    yield from status.get("silent", ())
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
