@@ -133,6 +133,9 @@ async def out_of_sight_for_a_moment(s: Stage) -> None:
     await s.begun()
     await s.ship(4)
     await s.collected()
+    s.log.path.rename(s.path("app0.log.1"))
+    await s.ship(2)
+    await s.collected()
     for _ in range(3):
         s.kill(HOST)
         hidden = s.log.path.rename(s.path("hidden"))
