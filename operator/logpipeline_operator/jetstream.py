@@ -1,4 +1,4 @@
-"""A pipeline's JetStream: applies the plan, assigns the partitions, trims, observes the state."""
+"""A pipeline's JetStream: applies the plan, assigns the partitions, observes the state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.model import Problem
 from logpipeline.plan.removal import forget_table
-from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
@@ -170,7 +169,6 @@ async def reconcile(
             entry = await _share_out(bucket, pipeline, entry, members, permission.installation)
         except GroupTaken as error:
             plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
-        await trim_once(js, pipeline)
         if pipeline.spec.stream.external and not pipeline.spec.table.enabled:
             # Else the owner of the streams would keep lines for a table that no longer exists.
             await forget_table(js, pipeline)

@@ -31,6 +31,8 @@ class Observation(Facts):
     replicas: int | None = None
     # Children that there should be; empty if they could not be decided.
     desired: tuple[Manifest, ...] = ()
+    # Whether it came to the point of connecting to NATS.
+    is_nats_asked: bool = False
     # The titles of children whose names other owners' objects have.
     foreign: list[str] = field(default_factory=list)
 

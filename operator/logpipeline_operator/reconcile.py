@@ -50,6 +50,7 @@ from logpipeline_operator.report import Reporter
 from logpipeline_operator.secret_files import SecretProblem
 from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import Mode, News, errors
+from logpipeline_operator.trimming import Trimming
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Reconciler:
     _access: Access = field(init=False)
     _reporter: Reporter = field(init=False)
     _features: FeatureDiscovery = field(init=False)
+    _trimming: Trimming = field(init=False)
     _backoff: Backoff = field(init=False)
     _ownership: Ownership = field(init=False)
     _conflicts: FieldConflicts = field(default_factory=FieldConflicts)
@@ -76,6 +78,7 @@ class Reconciler:
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
         self._access = Access(self.cluster, Links(Path(self._folder.name), self.fence))
+        self._trimming = Trimming(self._access)
         self._features = FeatureDiscovery(self.cluster)
         self._reporter = Reporter(self.cluster, self.settings, self.metrics)
         self._ownership = Ownership(self.cluster, self.settings.operator, self.metrics)
@@ -97,6 +100,7 @@ class Reconciler:
         self._backoff.keep_only(keys)
         self._news = {key: news for key, news in self._news.items() if key in keys}
         self._ownership.keep_only(keys)
+        self._trimming.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
@@ -148,6 +152,7 @@ class Reconciler:
                     self._features.forget()
                     return await self._reconcile(key, seen.resource, is_again=True)
                 seen.findings.append(errors.of_kubernetes(differences.title(resource), error))
+        await self._trimming.trim(key, seen)
         is_settled = await self._reporter.report(seen)
         self._news.pop(key, None)
         self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
@@ -353,6 +358,7 @@ class Reconciler:
             storage_bytes=managed_storage_bytes(pipeline),
         )
         js: JetStream | None = None
+        seen.is_nats_asked = True
         try:
             js = await self._access.connect(key, pipeline, files)
             seen.jetstream = await jetstream.reconcile(js, pipeline, permission, members)
