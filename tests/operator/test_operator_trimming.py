@@ -16,6 +16,7 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import time_ns_of
 from logpipeline.records import EpochRecord, StreamPosition, epoch_key
 from logpipeline.spec import LogPipeline, parse
+from logpipeline_operator.cluster.client import ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from waiting import eventually
 
@@ -106,6 +107,14 @@ async def test_collected_lines_make_room_whatever_else_is_wrong(
 
     await eventually(has_room, within_s=WITHIN_S, what="room in the stream")
     assert (await here.condition("Ready"))["reason"] == reason
+
+
+async def test_a_pipeline_keeps_its_group(here: World) -> None:
+    """Trimming would wait for the former one for ever."""
+    await here.apply(SPEC)
+
+    with pytest.raises(ClusterError, match="full streams would wait for the former group"):
+        await change(here, collectors={"group": "other"})
 
 
 def is_said(here: World, reason: str) -> Callable[[], Awaitable[bool]]:
