@@ -42,6 +42,7 @@ from logpipeline_operator.cluster.features import FeatureDiscovery
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.objects import annotations_of, is_ending
 from logpipeline_operator.differences import FieldConflicts
+from logpipeline_operator.durations import Durations
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.observation import Observation
 from logpipeline_operator.ownership import Ownership
@@ -70,6 +71,8 @@ class Reconciler:
     _trimming: Trimming = field(init=False)
     _backoff: Backoff = field(init=False)
     _ownership: Ownership = field(init=False)
+    # Collectors that are not ready, or have no pod.
+    _absences: Durations = field(default_factory=Durations)
     _conflicts: FieldConflicts = field(default_factory=FieldConflicts)
     _logins: RefusedLogins = field(default_factory=RefusedLogins)
     # Kept until an event has reported it: a reconciliation may fail before its report.
@@ -101,6 +104,7 @@ class Reconciler:
         self._news = {key: news for key, news in self._news.items() if key in keys}
         self._ownership.keep_only(keys)
         self._trimming.keep_only(keys)
+        self._absences.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
@@ -340,14 +344,18 @@ class Reconciler:
         self, key: Key, seen: Observation, pipeline: LogPipeline, files: dict[str, bytes]
     ) -> None:
         stateful_set = names.collector(pipeline)
+        replicas = pipeline.spec.collectors.replicas
         pods = membership.collector_pods(seen.pods, stateful_set, now=time.time())
+        away = membership.not_ready(pods, replicas=replicas, stateful_set=stateful_set)
+        absent_s = self._absences.of(key, away)
 
         def members(assigned: Sequence[str]) -> list[str]:
             return membership.members(
                 pods,
-                replicas=pipeline.spec.collectors.replicas,
+                replicas=replicas,
                 assigned=assigned,
                 stateful_set=stateful_set,
+                absent_s=absent_s,
             )
 
         loss = pipeline.annotations.get(DATA_LOSS_ANNOTATION)
