@@ -164,14 +164,17 @@ async def reconcile(
         # The bucket is made with the streams. Plan and report have the cause that it is missing;
         # the error of a request to it must not hide them.
         return JetStreamFacts(plan=plan, report=report, assignment=None)
-    if permission.may_write and report is not None and not plan.blocking:
+    is_blocked = bool(plan.blocking)
+    # Partitions that are shared out already are not left with collectors that are gone, or go.
+    if permission.may_write and (not is_blocked or _has_shared_out(entry, pipeline)):
         try:
             entry = await _share_out(bucket, pipeline, entry, members, permission.installation)
         except GroupTaken as error:
             plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
-        if pipeline.spec.stream.external and not pipeline.spec.table.enabled:
-            # Else the owner of the streams would keep lines for a table that no longer exists.
-            await forget_table(js, pipeline)
+    is_guest = pipeline.spec.stream.external and not pipeline.spec.table.enabled
+    if permission.may_write and is_guest and not is_blocked:
+        # Else the owner of the streams would keep lines for a table that no longer exists.
+        await forget_table(js, pipeline)
     partitions, late, refused = await asyncio.gather(
         survey(js, pipeline),
         behind(js.connection, pipeline),
@@ -181,7 +184,6 @@ async def reconcile(
         plan=plan,
         report=report,
         assignment=_decoded(entry),
-        assigned_ns=entry.time_ns if entry else 0,
         partitions=tuple(partitions),
         commit_ages_s=_commit_ages_s(partitions, time.time_ns()),
         behind=late,
@@ -215,6 +217,16 @@ async def _share_out(
         # Another writer was faster; the next reconciliation compares again.
         return entry
     return entry if made == former else await _assigned(bucket, pipeline)
+
+
+def _has_shared_out(entry: Entry | None, pipeline: LogPipeline) -> bool:
+    """Return whether the assignment is that of *pipeline*, for the partitions that it has now."""
+    assignment = _decoded(entry)
+    return (
+        assignment is not None
+        and assignment.pipeline.partition("@")[0] == f"{pipeline.namespace}/{pipeline.name}"
+        and assignment.partitions == pipeline.spec.partitions
+    )
 
 
 async def _assigned(bucket: Bucket, pipeline: LogPipeline) -> Entry | None:

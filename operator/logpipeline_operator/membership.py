@@ -93,21 +93,20 @@ def _names(stateful_set: str, replicas: int) -> list[str]:
 
 
 def replicas_to_keep(
-    *, wanted: int, current: int, survey: Iterable[PartitionState], stateful_set: str,
-    is_patient: bool,
+    *, wanted: int, current: int, survey: Iterable[PartitionState], assigned: Iterable[str],
+    stateful_set: str, is_patient: bool,
 ) -> int:  # fmt: skip
     """Return how many pods there must be: one that still holds partitions is removed only after it
-    has released them, or if *is_patient* is false.
+    has released them, or if *is_patient* is false; one that is still *assigned* some never, since
+    nobody else could take them.
     """
-    if current <= wanted or not is_patient or wanted == 0:
+    if current <= wanted or wanted == 0:
         return wanted
-    held = [
-        int(ordinal)
-        for state in survey
-        if state.owner and not state.released
-        if (ordinal := state.owner.removeprefix(f"{stateful_set}-")).isdigit()
-    ]
-    return max([wanted, *(ordinal + 1 for ordinal in held if ordinal < current)])
+    owners = [state.owner for state in survey if state.owner and not state.released]
+    needed = [*assigned, *(owners if is_patient else [])]
+    ordinals = [name.removeprefix(f"{stateful_set}-") for name in needed]
+    found = [int(ordinal) for ordinal in ordinals if ordinal.isdigit()]
+    return max([wanted, *(ordinal + 1 for ordinal in found if ordinal < current)])
 
 
 def stuck_pods(stateful_set: Manifest, pods: Iterable[Manifest], *, now: float) -> list[Manifest]:

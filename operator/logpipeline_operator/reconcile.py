@@ -73,6 +73,8 @@ class Reconciler:
     _ownership: Ownership = field(init=False)
     # Collectors that are not ready, or have no pod.
     _absences: Durations = field(default_factory=Durations)
+    # Assignments, whose former owners have this time to release their partitions.
+    _handovers: Durations = field(default_factory=Durations)
     _conflicts: FieldConflicts = field(default_factory=FieldConflicts)
     _logins: RefusedLogins = field(default_factory=RefusedLogins)
     # Kept until an event has reported it: a reconciliation may fail before its report.
@@ -105,6 +107,7 @@ class Reconciler:
         self._ownership.keep_only(keys)
         self._trimming.keep_only(keys)
         self._absences.keep_only(keys)
+        self._handovers.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
@@ -382,13 +385,33 @@ class Reconciler:
         there = seen.child("StatefulSet", names.collector(pipeline))
         current = int((there or {}).get("spec", {}).get("replicas", 0))
         wanted = pipeline.spec.collectors.replicas
-        seen.replicas = _replicas(seen, pipeline, current=current, wanted=wanted)
+        seen.replicas = self._replicas(seen, pipeline, current=current, wanted=wanted)
         manifests = [
             {**manifest, "spec": {**manifest["spec"], "replicas": seen.replicas}}
             for manifest in desired
         ]
         others = {place for place in seen.children if place not in map(differences.place, desired)}
         await self._apply(seen, pipeline, manifests, keep=others)
+
+    def _replicas(
+        self, seen: Observation, pipeline: LogPipeline, *, current: int, wanted: int
+    ) -> int:
+        assignment = seen.jetstream.assignment if seen.jetstream is not None else None
+        if seen.jetstream is None or (assignment is None and wanted > 0):
+            # It is not known which collector holds which partition, so none is removed.
+            return max(current, wanted)
+        key = Key(pipeline.namespace, pipeline.name)
+        # Not by the time at which it was written: the server's clock may differ from this one.
+        said = f"assignment {assignment.generation}" if assignment is not None else ""
+        waited_s = self._handovers.of(key, [said])[said]
+        return membership.replicas_to_keep(
+            wanted=wanted,
+            current=current,
+            survey=seen.jetstream.partitions,
+            assigned=[name for name, _ in assignment.members] if assignment is not None else [],
+            stateful_set=names.collector(pipeline),
+            is_patient=waited_s < pipeline.spec.collectors.drain_timeout_seconds,
+        )
 
     async def _end(self, key: Key, resource: Manifest) -> float | None:
         pipeline: LogPipeline | None = None
@@ -424,17 +447,3 @@ class Reconciler:
     @property
     def _has_callout(self) -> bool:
         return bool(self.settings.install.image_callout and self._features.found.token_keys)
-
-
-def _replicas(seen: Observation, pipeline: LogPipeline, *, current: int, wanted: int) -> int:
-    if seen.jetstream is None:
-        # It is not known which collector holds which partition, so none is removed.
-        return max(current, wanted)
-    waited_s = time.time() - seen.jetstream.assigned_ns / 1e9
-    return membership.replicas_to_keep(
-        wanted=wanted,
-        current=current,
-        survey=seen.jetstream.partitions,
-        stateful_set=names.collector(pipeline),
-        is_patient=waited_s < pipeline.spec.collectors.drain_timeout_seconds,
-    )

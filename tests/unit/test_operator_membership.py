@@ -122,6 +122,18 @@ def test_nobody_waits_for_ever_for_a_hand_over() -> None:
     assert _keep(held, wanted=2, current=4, is_patient=False) == 2
 
 
+def test_a_pod_stays_as_long_as_partitions_are_assigned_to_it() -> None:
+    """Where no new assignment could be written, nobody else would take them, however long that
+    lasts. Scaling to none is meant, and has no successor.
+    """
+    assigned = ("prod-collector-0", "prod-collector-3")
+    held = [_state(1, "prod-collector-3")]
+
+    assert _keep(held, wanted=2, current=4, is_patient=False, assigned=assigned) == 4
+    assert _keep([], wanted=2, current=5, assigned=assigned) == 4
+    assert _keep(held, wanted=0, current=4, assigned=assigned) == 0
+
+
 def test_a_pod_of_a_broken_revision_is_freed() -> None:
     """The controller would wait for ever for a pod of the old revision that cannot start."""
     broken = _api_pod("prod-collector-0", revision="old", waiting=True)
@@ -194,10 +206,20 @@ def _state(partition: int, owner: str, *, released: bool = False) -> PartitionSt
 
 
 def _keep(
-    survey: list[PartitionState], *, wanted: int, current: int, is_patient: bool = True
+    survey: list[PartitionState],
+    *,
+    wanted: int,
+    current: int,
+    is_patient: bool = True,
+    assigned: tuple[str, ...] = (),
 ) -> int:
     return membership.replicas_to_keep(
-        wanted=wanted, current=current, survey=survey, stateful_set=SET, is_patient=is_patient
+        wanted=wanted,
+        current=current,
+        survey=survey,
+        assigned=assigned,
+        stateful_set=SET,
+        is_patient=is_patient,
     )
 
 

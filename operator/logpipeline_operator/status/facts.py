@@ -152,8 +152,6 @@ class JetStreamFacts:
     plan: Plan
     report: Report | None = None
     assignment: Assignment | None = None
-    # When the assignment was written, in the server's time.
-    assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
     commit_ages_s: Mapping[int, float] = field(default_factory=dict)
     # The answers of shippers that are behind, or have a problem.
