@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,23 +84,43 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[ShipperBacklog, ...]:
-    """Return the answers of shippers that are behind, or have a problem, by their names.
+    """Return the answers of shippers that are behind, or have a problem, in the order of their
+    names: one for each problem that was reported under a name.
 
     Raises:
         NotSent: there is no connection.
     """
     if not pipeline.spec.shippers.enabled:
         return ()
-    answers: dict[str, ShipperBacklog] = {}
+    answers: dict[tuple[str, str], ShipperBacklog] = {}
 
+    # Nothing proves the name in an answer: two shippers may have the same, and a node that lies may
+    # use another one's. So an answer adds to what was said under its name, and replaces nothing.
     def keep(message: RawMessage) -> None:
         answer = decode(message.data)
-        if answer is not None and len(answers) < ANSWERS_MAX:
-            answers[answer.name] = answer
+        if answer is None or not (answer.problem or answer.hosts):
+            return
+        said = answer.name, answer.problem
+        former = answers.get(said)
+        if former is not None:
+            answers[said] = replace(answer, hosts=_longest(former.hosts, answer.hosts))
+        elif len(answers) < ANSWERS_MAX:
+            answers[said] = answer
 
     subject = ControlSubjects(pipeline.names.control_subject).status("shipper")
     await gather(connection, [subject], question(), keep)
-    return tuple(answers[name] for name in sorted(answers))
+    return tuple(answers[said] for said in sorted(answers))
+
+
+def _longest(
+    one: Mapping[str, tuple[int, float]], other: Mapping[str, tuple[int, float]]
+) -> dict[str, tuple[int, float]]:
+    """Return the hosts of both, each with what has waited for longer."""
+    nothing = 0, 0.0
+    return {
+        host: max(one.get(host, nothing), other.get(host, nothing), key=lambda waits: waits[1])
+        for host in one.keys() | other.keys()
+    }
 
 
 async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refusals, ...]:
