@@ -6,7 +6,6 @@ Everything here is data. Collectors and the assigner decide who may write which 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass
@@ -33,6 +32,8 @@ SUCCESSION_HEADER = "Log-Succession"
 FORMER_FOLDERS_MAX = 64
 # Lost folders that a record lists, the newest.
 GONE_FOLDERS_MAX = 8
+# Groups that an answer names. More are not named at all: a name that is left out is forgotten.
+PROGRESS_GROUPS_MAX = 64
 # Holes that are reported per source; further ones follow when these are filled.
 PROGRESS_HOLES_MAX = 16
 
@@ -459,7 +460,9 @@ class Progress:
     *sequence* is how far the stream that was *created* then is collected, and *pending* how many
     messages of it are still to be read. *begun* is the sequence behind which the group began, and
     *first* that of the first message that the stream still holds; *max_age_s* is how long it keeps
-    one, 0 for ever. *is_last* says that an answer has no further part.
+    one, 0 for ever. *is_last* says that an answer has no further part. *groups* are all groups of
+    collectors that the pipeline has, as an answer names them; none where the collector does not
+    know them, or is older.
     """
 
     group: str
@@ -475,6 +478,7 @@ class Progress:
     first: int = 0
     max_age_s: float = 0.0
     unknown: tuple[Named, ...] = ()
+    groups: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the message's payload."""
@@ -503,6 +507,7 @@ class Progress:
                 int(data.get("first", 0)),
                 float(data.get("max_age_s", 0.0)),
                 tuple(Named(str(source), str(each)) for source, each in data.get("unknown", ())),
+                tuple(str(each) for each in data.get("groups", ())),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no progress message: {payload[:80]!r}") from error
@@ -560,4 +565,4 @@ def member_key(group: str, member: str) -> str:
 def _dump(data: Any) -> bytes:
     # A source may hold bytes that are no UTF-8; json writes their surrogates as escapes, and reads
     # them back.
-    return json.dumps(data, separators=(",", ":")).encode("ascii")
+    return json_text.dump(data).encode("ascii")

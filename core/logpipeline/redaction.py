@@ -8,13 +8,14 @@ author of a resource cannot stop a shipper by one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import re2
 
 from logpipeline import cri
+from logpipeline.spans import Span
 
 Format = Literal["cri", "plain"]
 
@@ -27,12 +28,45 @@ _NO_ANCHOR = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 _TEXT_ENDS = (r"\A", r"\z", r"\Q")
 
 
+# How the digits of a card's number are grouped, where other numbers stand beside it.
+_CARD_GROUPS = (
+    ("13,19",),
+    *(("4", "4", "4", "1,7"), ("4", "4", "4", "4", "1,3"), ("4", "6", "3,9")),
+    *(("4", "3", "3", "3"), ("6", "13"), ("8", "8")),
+)
+CARD_DIGITS_MAX = 19
+
+
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named expression. A match is masked where *holds* is true of it."""
+    """A named expression. Of a match its groups are masked, or all of it, if it has none; or what
+    *parts* finds in it.
+    """
 
     expression: str
-    holds: Callable[[bytes], bool] = lambda _: True
+    parts: Callable[[bytes], Iterable[Span]] | None = None
+
+
+def _numbers_of_cards(digits: bytes) -> Iterator[Span]:
+    """Yield where numbers of cards are in *digits*, which are numbers behind one another, with one
+    space or hyphen between them: each part may be such a number, and so may all of them.
+    """
+    if _is_card(digits):
+        yield 0, len(digits)
+    for form in _CARD_FORMS:
+        for match in form.finditer(digits):
+            if _is_card(match.group(1)):
+                yield match.span(1)
+
+
+def _card_form(first: str, *others: str) -> re.Pattern[bytes]:
+    """Return what finds numbers in groups of so many digits, also where they overlap."""
+    # They are separated in one way.
+    rest = "([ -])" + r"\2".join(f"[0-9]{{{digits}}}" for digits in others) if others else ""
+    return re.compile(f"(?<![0-9])(?=([0-9]{{{first}}}{rest})(?![0-9]))".encode())
+
+
+_CARD_FORMS = tuple(_card_form(*groups) for groups in _CARD_GROUPS)
 
 
 def _is_card(text: bytes) -> bool:
@@ -40,6 +74,8 @@ def _is_card(text: bytes) -> bool:
     (ISO/IEC 7812-1, annex B), as those of payment cards are.
     """
     digits = [byte - 48 for byte in reversed(text) if 48 <= byte <= 57]
+    if len(digits) > CARD_DIGITS_MAX:
+        return False
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
@@ -54,7 +90,8 @@ PRESETS = {
         r"[\"']?[ \t]*[=:][ \t]*(?:\"((?:[^\"\\]|\\.)+)|'([^']+)|([^ \t\"',;&]+))"
     ),
     "url-password": Preset(r"\b[a-z][a-z0-9+.-]*://[^ \t/:@]*:([^ \t/@]+)@"),
-    "card": Preset(r"\b[0-9](?:[ -]?[0-9]){12,18}\b", _is_card),
+    # All digits up to a letter or another sign: where a number ends among others, its form says.
+    "card": Preset(r"\b[0-9](?:[ -]?[0-9]){12,}\b", _numbers_of_cards),
     "iban": Preset(r"\b[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"),
     "email": Preset(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"),
     "ipv4": Preset(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b"),
@@ -67,7 +104,17 @@ class BadExpression(ValueError):
 
 class _Rule(NamedTuple):
     pattern: Any
-    holds: Callable[[bytes], bool]
+    parts: Callable[[bytes], Iterable[Span]] | None
+
+    def places(self, match: Any) -> Iterator[Span]:
+        """Yield what is to be masked of *match*."""
+        if self.parts is not None:
+            at = match.start()
+            yield from ((at + start, at + end) for start, end in self.parts(match.group()))
+        else:
+            groups = range(1, self.pattern.groups + 1) if self.pattern.groups else (0,)
+            # A group that took no part is at -1.
+            yield from (span for span in map(match.span, groups) if span[0] >= 0)
 
 
 class Redactor:
@@ -85,7 +132,7 @@ class Redactor:
         known = [PRESETS[name] for name in presets]
         wanted = [*known, *(Preset(expression) for expression in expressions)]
         self._mask = mask.encode("ascii")
-        self._rules = [_Rule(compiled(each.expression), each.holds) for each in wanted]
+        self._rules = [_Rule(compiled(each.expression), each.parts) for each in wanted]
         alternatives = "|".join(f"(?:{each.expression})" for each in wanted)
         self._any = _compiled(alternatives) if wanted else None
         # In a container's log `^` is behind what the runtime wrote.
@@ -115,17 +162,13 @@ class Redactor:
 
     def _masked(self, text: bytes) -> bytes:
         masked: bytearray | None = None
-        for pattern, holds in self._rules:
+        for rule in self._rules:
             # Each looks at the text as it was written: their order is of no matter.
-            for match in pattern.finditer(text):
-                if not holds(match.group()):
-                    continue
-                if masked is None:
-                    masked = bytearray(text)
-                for group in range(1, pattern.groups + 1) if pattern.groups else (0,):
-                    start, end = match.span(group)
-                    if start >= 0:
-                        masked[start:end] = self._mask * (end - start)
+            for match in rule.pattern.finditer(text):
+                for start, end in rule.places(match):
+                    if masked is None:
+                        masked = bytearray(text)
+                    masked[start:end] = self._mask * (end - start)
         return text if masked is None else bytes(masked)
 
 

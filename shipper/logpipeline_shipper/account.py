@@ -113,9 +113,19 @@ class GenerationAccount:
         return self.confirmed.get(group, Confirmed(self.begin))
 
 
+def admit(groups: dict[str, int], progress: Progress) -> bool:
+    """Note in *groups* that the group of *progress*, an answer, is to have all that is sent; return
+    whether it is one of them now.
+    """
+    if progress.group not in groups and len(groups) >= GROUPS_MAX:
+        return False
+    groups[progress.group] = progress.begun
+    return True
+
+
 @dataclass(slots=True)
 class Account:
-    """See the module. *groups* are those that have reported about the host, each with the sequence
+    """See the module. *groups* are those that have answered about the host, each with the sequence
     after which it began to read; the accounts of a host share them. *answered_s* is the time of the
     last answer to a question.
     """
@@ -163,8 +173,10 @@ class Account:
     # -- reports of collectors
 
     def confirm(self, group: str, known: Committed) -> list[Gap]:
-        """Note the report of *group* on one generation, and return the holes that it names."""
-        if not self._admits(group):
+        """Note the report of *group* on one generation, and return the holes that it names. A group
+        that has not answered yet says nothing.
+        """
+        if group not in self.groups:
             return []
         entry = self._entries.get(known.generation)
         if entry is not None:
@@ -184,10 +196,9 @@ class Account:
         """Note what the group of *progress* has of the generations that it was asked for, None for
         nothing, and return what it must have read by now, and does not have.
         """
-        if not self._admits(progress.group):
+        if not admit(self.groups, progress):
             return []
         self.answered_s = now_s
-        self.groups[progress.group] = progress.begun
         gaps: list[Gap] = []
         for name, committed in known.items():
             # An answer may come late: the generation may have been confirmed since.
@@ -203,10 +214,12 @@ class Account:
         self._prune()
         return gaps
 
-    def _admits(self, group: str) -> bool:
-        if group not in self.groups and len(self.groups) < GROUPS_MAX:
-            self.groups[group] = 0
-        return group in self.groups
+    def forget_group(self, group: str) -> None:
+        """Wait for *group* no longer."""
+        self.groups.pop(group, None)
+        for entry in self._entries.values():
+            entry.confirmed.pop(group, None)
+        self._prune()
 
     def _sent_of(self, generation: str, span: Span) -> list[Span]:
         entry = self._entries.get(generation)
@@ -295,6 +308,11 @@ class Account:
         """Return whether shipping of *generation* began at *offset*, and not at 0."""
         entry = self._entries.get(generation)
         return entry is not None and 0 < offset == entry.begin
+
+    def began_at(self, generation: str) -> int:
+        """Return the offset at which shipping of *generation* began, as far as is known."""
+        entry = self._entries.get(generation)
+        return entry.begin if entry is not None else 0
 
     # -- state
 

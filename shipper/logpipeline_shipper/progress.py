@@ -1,4 +1,9 @@
-"""Listens to collectors: how far they have collected each source, and which losses they report."""
+"""Listens to collectors: how far they have collected each source, and which losses they report.
+
+An answer comes to an inbox that only collectors were told. A report comes to a subject that anyone
+can name, and a server puts an answer to anyone there who asks for it. So a report says nothing but
+what is proved by naming a generation, whose id is random; for all else, collectors are asked.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,11 @@ log = logging.getLogger(__name__)
 # Collectors report changes once a second. If they have not confirmed something for so long, they
 # are asked.
 ASK_AFTER_S = 10.0
+# The least interval of questions that reports give rise to.
+ASK_AGAIN_S = 1.0
+# A group that answers leave out for so long was deleted. While a bucket is restored, a living one
+# may be left out.
+GROUP_GONE_S = 300.0
 # The interval of questions about a recall. If no collector listens, the server says so at once.
 ASK_EVERY_S = 0.2
 
@@ -92,6 +102,11 @@ class ProgressListener:
         self._recalls: dict[str, Recall] = {}
         self._inbox = connection.new_inbox()
         self._answering: dict[str, str] = {}
+        # Hosts of which a report says what only an answer can say.
+        self._doubtful: set[str] = set()
+        self._is_doubtful = asyncio.Event()
+        # Since when answers about a host leave a group out.
+        self._left_out: dict[tuple[str, str], float] = {}
 
     async def start(self) -> None:
         """Listen for answers to `ask_all`."""
@@ -104,7 +119,7 @@ class ProgressListener:
         partition = partition_of(host, self._partitions)
 
         def heard(message: RawMessage) -> None:
-            self._take(host, message.data)
+            self._reported(host, message.data)
 
         try:
             await self._connection.listen(self._control.committed(partition, host), heard)
@@ -143,11 +158,32 @@ class ProgressListener:
             return
 
     async def run(self) -> None:
-        """Ask, for ever, about hosts of which something was sent, and no collector reported.
+        """Ask, for ever, about hosts of which something was sent, and no collector reported, or
+        which a report made doubtful.
 
         Bytes that never reached a collector, a roll-back, and a hole that was filled in vain are
         only reported in an answer.
         """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._ask_unreported_forever())
+            tasks.create_task(self._ask_doubtful_forever())
+
+    async def _ask_doubtful_forever(self) -> None:
+        while True:
+            await self._is_doubtful.wait()
+            self._is_doubtful.clear()
+            hosts, self._doubtful = self._doubtful, set()
+            try:
+                for token, host in list(self._answering.items()):
+                    if host in hosts:
+                        # Also where all is confirmed: which groups there are is asked as well.
+                        await self._ask(host, token, Question(()))
+                        await self._ask_unconfirmed(host, token)
+            except NotSent:
+                pass  # the next connection asks again
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _ask_unreported_forever(self) -> None:
         while True:
             await asyncio.sleep(ASK_AFTER_S)
             assert self.manager is not None
@@ -174,9 +210,20 @@ class ProgressListener:
         # A status in place of an answer: no collector listens, which is no error.
         if host is None or message.status:
             return
-        progress = self._take(host, message.data)
+        progress = self._decoded(message.data)
         if progress is None:
             return
+        assert self.manager is not None
+        self.manager.admit(host, progress)
+        self._forget_gone(host, progress)
+        self._confirm(host, progress)
+        if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
+            log.error(
+                "a collector reports that the stream lost messages; what is not collected is sent "
+                "again",
+                extra={"host": host, "partition": progress.partition, "group": progress.group},
+            )
+            self.manager.doubt_partition(progress.partition)
         if host in self._recalls:
             self._recalls[host].take(progress)
         self._compare(host, progress)
@@ -195,8 +242,40 @@ class ProgressListener:
             key = Key(host, source)
             self._fill(key, self.manager.answer(key, progress, generations))
 
-    def _take(self, host: str, payload: bytes) -> Progress | None:
+    def _reported(self, host: str, payload: bytes) -> None:
+        progress = self._decoded(payload)
+        if progress is None:
+            return
         assert self.manager is not None
+        self._confirm(host, progress)
+        is_known = progress.group in self.manager.groups.get(host, {})
+        count = progress.rollbacks
+        if not is_known or self.rollbacks.is_higher(progress.group, progress.partition, count):
+            self._doubtful.add(host)
+            self._is_doubtful.set()
+
+    def _forget_gone(self, host: str, progress: Progress) -> None:
+        """Forget the groups that all answers about *host* have left out for some time."""
+        assert self.manager is not None
+        self._left_out.pop((host, progress.group), None)
+        if progress.group not in progress.groups:
+            return  # it does not know them, or is forgotten itself
+        now_s = self._clock()
+        for group in list(self.manager.groups.get(host, {})):
+            if group in progress.groups:
+                self._left_out.pop((host, group), None)
+                continue
+            if now_s - self._left_out.setdefault((host, group), now_s) < GROUP_GONE_S:
+                continue
+            del self._left_out[host, group]
+            log.warning(
+                "a group of collectors does not exist any more; it is not waited for",
+                extra={"host": host, "group": group},
+            )
+            if not self.manager.forget_group(host, group):
+                self.rollbacks.forget(group)
+
+    def _decoded(self, payload: bytes) -> Progress | None:
         try:
             progress = Progress.decode(payload)
         except BadRecord as error:
@@ -206,17 +285,13 @@ class ProgressListener:
                     "a collector sent a malformed progress message", extra={"reason": str(error)}
                 )
             return None
+        return progress
+
+    def _confirm(self, host: str, progress: Progress) -> None:
+        assert self.manager is not None
         for committed in progress.sources:
             key = Key(host, committed.source)
             self._fill(key, self.manager.confirm(key, committed, progress.group))
-        if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
-            log.error(
-                "a collector reports that the stream lost messages; what is not collected is sent "
-                "again",
-                extra={"host": host, "partition": progress.partition, "group": progress.group},
-            )
-            self.manager.doubt_partition(progress.partition)
-        return progress
 
     def _fill(self, key: Key, gaps: Iterable[Gap]) -> None:
         assert self.manager is not None

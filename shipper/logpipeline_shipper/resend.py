@@ -11,9 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from logpipeline import cri, wire
-from logpipeline.checksum import Checksum
 from logpipeline.nats.jetstream import StoredMessage
-from logpipeline.redaction import Redactor
 from logpipeline_shipper.account import GROUPS_MAX, Gap
 from logpipeline_shipper.checkpoint import Intent, Key, LastAck, Position
 from logpipeline_shipper.files.chunk import Chunk, InFile, last_cut, times_of
@@ -116,40 +114,13 @@ def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
         begin, checksum = end, checksums.after
 
 
-def piece_of(
-    data: bytes,
-    *,
-    generation: str,
-    start: int,
-    checksum: Checksum,
-    log_format: wire.Format,
-    redactor: Redactor,
-    is_last: bool,
-    inside: bool,
-) -> Chunk:
-    """Return the first bytes of *data* as a chunk that begins at *start* of *generation*, whose
-    checksum is *checksum* there.
-
-    It ends at the last line end in *data*, or, if *is_last*, at the end of *data*. *inside*: it
-    begins inside a line.
-    """
-    size = len(data) if is_last else last_cut(data, log_format) or len(data)
-    part = redactor.redact(data[:size], log_format)
-    is_cut = not part.endswith(b"\n")
-    first, last = times_of(part, log_format)
-    return Chunk(
-        generation=generation,
-        start=start,
-        end=start + size,
-        data=part,
-        lines=part.count(b"\n") + is_cut,
-        first_time_ns=first,
-        last_time_ns=last,
-        previous=None,
-        checksums=wire.Checksums.around(part, checksum),
-        starts_inside_line=inside,
-        ends_inside_line=is_cut,
-    )
+def within(chunk: Chunk, start: int, end: int, log_format: wire.Format) -> Chunk:
+    """Return the part of *chunk* between the offsets *start* and *end* of the generation."""
+    if chunk.start < start:
+        _, chunk = split_at(chunk, start, log_format)
+    if end < chunk.end:
+        chunk, _ = split_at(chunk, end, log_format)
+    return chunk
 
 
 def _line_ends(data: bytes, log_format: wire.Format) -> Iterator[int]:
@@ -295,19 +266,34 @@ class Tries:
 
 
 class Rollbacks:
-    """The number of roll-backs of each partition, as each group of collectors reports it."""
+    """The number of roll-backs of each partition, as each group of collectors answered last."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self.counts = dict(counts)
 
-    def rose(self, group: str, partition: int, count: int) -> bool:
-        """Return whether *count* is higher than the last report; the first report is not."""
-        name = f"{partition}/{group}"
-        known = self.counts.get(name)
-        if known is None and len(self.counts) >= GROUPS_MAX * 1024:
-            return False
-        self.counts[name] = max(count, known or 0)
+    def is_higher(self, group: str, partition: int, count: int) -> bool:
+        """Return whether *count* is higher than that of the last answer."""
+        known = self.counts.get(_name(group, partition))
         return known is not None and count > known
+
+    def rose(self, group: str, partition: int, count: int) -> bool:
+        """Note *count*, of an answer, and return whether it is higher than that of the last one;
+        the first one is not.
+        """
+        is_higher, name = self.is_higher(group, partition, count), _name(group, partition)
+        if name in self.counts or len(self.counts) < GROUPS_MAX * 1024:
+            # Also a lower one: where the bucket was lost, collectors count anew.
+            self.counts[name] = count
+        return is_higher
+
+    def forget(self, group: str) -> None:
+        """Forget what *group* counted."""
+        for name in [name for name in self.counts if name.partition("/")[2] == group]:
+            del self.counts[name]
+
+
+def _name(group: str, partition: int) -> str:
+    return f"{partition}/{group}"
 
 
 def _identifier(found: StoredMessage) -> str:

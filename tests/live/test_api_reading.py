@@ -102,6 +102,34 @@ async def test_a_reader_ends_when_it_is_asked_to(streams: Streams, where: dict[s
     assert sorted(texts([*four, *rest])) == sorted(streams.written)
 
 
+@pytest.mark.parametrize("is_in_hand", [True, False])
+async def test_a_reader_goes_on_after_a_call_that_was_given_up(
+    streams: Streams, where: dict[str, Any], is_in_hand: bool
+) -> None:
+    """A time limit around it ended while the server was away: while the batch before is settled,
+    or the next one begun.
+    """
+    found: list[logpipeline.Batch] = []
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader("billing", **where, state="kv", until_caught_up=True) as reader,
+    ):
+        # All partitions have something ready.
+        await eventually(lambda: len(reader.assignment) == PARTITIONS)
+        if is_in_hand:
+            found.append(await anext(reader))
+        streams.server.suspend()
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await reader.next()
+        streams.server.resume()
+        found += [batch async for batch in reader]
+
+    assert in_order(texts(found))
+    assert sorted(texts(found)) == sorted(streams.written)
+
+
 async def test_a_reader_says_what_is_left(where: dict[str, Any]) -> None:
     """Of each partition that it may read; what is in hand is not done yet."""
     left = {0: MESSAGES, 2: MESSAGES}

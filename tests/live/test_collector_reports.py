@@ -9,6 +9,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import pytest
+
 from components.collecting import (
     GROUP,
     HOSTS,
@@ -22,8 +24,9 @@ from components.collecting import (
 )
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.session import RawMessage
-from logpipeline.records import Committed, Progress, assignment_key
+from logpipeline.records import Committed, Progress, assign, assignment_key
 from logpipeline.subjects import ControlSubjects
+from logpipeline_collector import groups
 from ports import free_port
 from waiting import eventually
 
@@ -65,6 +68,30 @@ async def test_a_shipper_that_asks_is_answered_by_the_owner(
 
     told = Progress.decode(answers[0].data)
     assert told.sources == (Committed(source.path, source.generation, 4),)
+
+
+async def test_an_answer_names_the_groups_that_there_are(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no longer one that was deleted."""
+    monkeypatch.setattr(groups, "LOOK_EVERY_S", 0.1)
+    source = Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        await made.bucket.put(
+            assignment_key("audit"), assign(["a"], partitions=1, generation=1).encode()
+        )
+        async with collecting(config_for(nats_server, tmp_path / "c")):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+
+            async def names(*wanted: str) -> bool:
+                answers = await ask_until_answered(made, CONTROL.ask_committed(0, source.host))
+                return Progress.decode(answers[-1].data).groups == wanted
+
+            await eventually(lambda: names("audit", GROUP))
+            await made.bucket.erase(assignment_key("audit"))
+            await eventually(lambda: names(GROUP))
 
 
 async def test_the_status_names_each_partition_with_epoch_and_position(

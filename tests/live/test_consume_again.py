@@ -43,6 +43,52 @@ async def test_lines_that_a_shipper_sent_again_are_handed_out_once(
     assert f"{PARTITIONS} sent again" in log
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--group", "--ack", "each", "--on-error", "retry"),
+        ("--state", "kv", "--on-error", "dead-letter", "--tries", "1"),
+    ],
+    ids=["shared", "in-order"],
+)
+async def test_what_was_sent_again_is_handed_out_again_where_it_failed(
+    streams: Streams, words: tuple[str, ...]
+) -> None:
+    """A restarted shipper marks all that was under way. Such a message that comes a second time is
+    not what its stream held before.
+    """
+    await streams.read("reader", "--until-caught-up", "--group", "--ack", "each").ends(0)
+    for host in HOSTS:
+        start = len("".join(f"{line}\n" for line in streams.written if line.startswith(f"{host} ")))
+        for number in (8, 9):
+            line = f"{host} {number}\n"
+            await streams.store(host, start, line.encode(), again=True)
+            start += len(line)
+    wanted = [f"{host} {number}" for host in HOSTS for number in (8, 9)]
+    # Each partition's first batch fails, once.
+    once = streams.folder / "failed"
+    fails = f'mkdir -p {once}; mkdir "{once}/$1" && exit 1'
+    script = f'read -r line; set -- $line; {fails}; echo "$line"; cat'
+    name = "reader" if words[0] == "--group" else "ordered"
+
+    reading = streams.read(name, *words, "--until-caught-up", "--exec", script)
+    await reading.ends(0)
+
+    assert sorted(set(reading.lines) - set(streams.written)) == sorted(wanted)
+
+
+async def test_the_good_copy_of_a_broken_message_is_handed_out(streams: Streams) -> None:
+    """Its shipper is told that it could not be decoded, and sends it again, marked."""
+    for host in HOSTS:
+        await streams.store(host, 1000, f"{host} 8\n".encode(), broken=True)
+        await streams.store(host, 1000, f"{host} 8\n".encode(), again=True)
+    reading = streams.read("reader", "--on-error", "dead-letter", "--until-caught-up")
+    log = await reading.ends(0)
+
+    assert sorted(reading.lines) == sorted([*streams.written, *(f"{host} 8" for host in HOSTS)])
+    assert f"{len(HOSTS)} dead letters" in log
+
+
 async def test_what_was_given_up_comes_again_only_for_who_gave_it_up(streams: Streams) -> None:
     """After `dlq retry` the consumer that had rejected a message gets it; the other one had it."""
     rules = ("--on-error", "dead-letter", "--until-caught-up", "--exec")

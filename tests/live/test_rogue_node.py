@@ -19,9 +19,10 @@ from logpipeline.layout import RunRecord
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.records import EpochRecord, Progress, assignment_key, epoch_key
+from logpipeline.records import Committed, EpochRecord, Progress, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import ControlSubjects, Subjects, advisory_subjects, key_value_subject
+from logpipeline_cli.target import ask
 from waiting import eventually
 
 OWN, OTHER = "web1", "db1"
@@ -183,6 +184,32 @@ async def test_the_server_s_own_answers_go_to_nobody_else(rogue: Rogue) -> None:
         EpochRecord.decode(entry.value)
     rogue.up.append(["after"], f"{OTHER}.log")
     await rogue.up.arrived(rogue.up.written(f"{OTHER}.log"), f"{OTHER}.log")
+
+
+async def test_what_a_server_answers_from_a_node_s_lines_is_no_word_of_a_collector(
+    rogue: Rogue,
+) -> None:
+    """A node can store what a collector would report, and have it sent to another node."""
+    await flow(rogue, "before")
+    own, other = rogue.subjects.of_host(OWN), rogue.subjects.of_host(OTHER)
+    partition = rogue.subjects.read(other)[0]
+    path = str(rogue.up.logs / f"{OTHER}.log")
+    stream = rogue.pipeline.names.stream(rogue.subjects.read(own)[0])
+    subject = rogue.control.committed(partition, OTHER)
+    for group, rollbacks in (("main", 10**9), ("fake", 0)):
+        forged = Progress(group, partition, 1, rollbacks, (Committed(path, "0" * 16, 0),))
+        await rogue.node.connection.request(own, forged.encode())
+        await rogue.node.connection.publish(
+            f"$JS.API.DIRECT.GET.{stream}.{own}", b"", reply=subject
+        )
+    rogue.up.append(["after"], f"{OTHER}.log")
+    await rogue.up.arrived(rogue.up.written(f"{OTHER}.log"), f"{OTHER}.log")
+
+    async def is_settled() -> bool:
+        answers = await ask(rogue.eyes.connection, rogue.pipeline.names.control_subject)
+        return [each["on_the_way_bytes"] for each in answers["shipper"]] == [0, 0]
+
+    await eventually(is_settled, what="nothing waits for the group that is none")
 
 
 async def test_a_collector_s_answers_go_to_nobody_else(rogue: Rogue) -> None:

@@ -5,8 +5,10 @@ collector has confirmed.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,25 +31,60 @@ from components.shipping import (
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
-from logpipeline.records import Committed, Progress
+from logpipeline.records import Committed, Progress, Question
 from logpipeline.subjects import ControlSubjects
 from logpipeline_shipper import progress
 
 
-async def tell(
-    js: JetStream,
-    path: Path,
-    *,
-    offset: int,
-    generation: str,
-    holes: tuple[tuple[str, int, int], ...] = (),
-    rollbacks: int = 0,
-) -> None:
-    """Tell the shipper, as a collector would, how far it has collected *path*."""
-    committed = Committed(str(path), generation, offset, holes)
-    word = Progress("main", 0, 1, rollbacks, (committed,))
-    subject = ControlSubjects(CONTROL).committed(0, HOST)
-    await js.connection.publish(subject, word.encode())
+class Told:
+    """A collector, as the shipper sees it: it reports what it has collected, and answers questions.
+    *answers* counts what it answered of the last report.
+    """
+
+    def __init__(self, js: JetStream) -> None:
+        self.answers = 0
+        self._js = js
+        self._answer = b""
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def tell(
+        self,
+        path: Path,
+        *,
+        offset: int,
+        generation: str,
+        holes: tuple[tuple[str, int, int], ...] = (),
+        rollbacks: int = 0,
+        groups: tuple[str, ...] = (),
+    ) -> None:
+        """Report how far *path* is collected, and say so to all questions from now on."""
+        committed = Committed(str(path), generation, offset, holes)
+        progress = Progress("main", 0, 1, rollbacks, (committed,), pending=1)
+        control = ControlSubjects(CONTROL)
+        if not self._answer:
+            await self._js.connection.listen(control.ask_committed(0, HOST), self._asked)
+        self._answer, self.answers = replace(progress, groups=groups).encode(), 0
+        await self._js.connection.publish(control.committed(0, HOST), progress.encode())
+
+    async def is_heard(self, answers: int = 1) -> None:
+        """Return once the shipper has heard so many *answers*."""
+
+        async def is_answered() -> bool:
+            return self.answers >= answers
+
+        await until(is_answered)
+        await on_the_way(self._js)  # its answer comes after it heard ours
+
+    def _asked(self, question: RawMessage) -> None:
+        self.answers += 1
+        reply = self._js.connection.publish(question.reply.decode(), self._answer)
+        self._sending.add(asyncio.create_task(reply))
+
+
+async def on_the_way(js: JetStream) -> int:
+    """Return how many bytes the shipper waits for."""
+    answer = await js.connection.request(f"{CONTROL}.status.shipper")
+    return int(json.loads(answer.data)["on_the_way_bytes"])
 
 
 async def generation_of(js: JetStream) -> str:
@@ -107,8 +144,9 @@ async def test_what_a_collector_confirmed_is_not_sent_again(
             append(path, lines_of(0, 100))
             await until_stored(js, path, lines_of(0, 100))
             first = len(lines_of(0, 60))
-            await tell(js, path, offset=first, generation=await generation_of(js))
-            await js.connection.request(f"{CONTROL}.status.shipper")  # so it has heard that
+            told = Told(js)
+            await told.tell(path, offset=first, generation=await generation_of(js))
+            await told.is_heard()
             before = len(await stored(js))
         await put_back(nats_server, tmp_path, lambda: append(path, lines_of(100, 400)))
 
@@ -129,7 +167,9 @@ async def test_a_reconnect_alone_sends_nothing_again(
             await make_stream(js)
             append(path, lines_of(0, 100))
             await until_stored(js, path, lines_of(0, 100))
-            await tell(js, path, offset=0, generation=await generation_of(js))
+            told = Told(js)
+            await told.tell(path, offset=0, generation=await generation_of(js))
+            await told.is_heard()
             before = len(await stored(js))
         nats_server.kill()
         await nats_server.start()
@@ -178,8 +218,9 @@ async def test_a_hole_is_filled_with_exactly_its_bytes(
 
         hole = (generation, start, end)
         size = path.stat().st_size
+        told = Told(js)
         for _ in range(3):
-            await tell(js, path, offset=size, generation=generation, holes=(hole,))
+            await told.tell(path, offset=size, generation=generation, holes=(hole,))
 
         async def is_filled() -> bool:
             later = [batch_of(message) for message in (await stored(js))[before:]]
@@ -207,7 +248,8 @@ async def test_a_hole_of_a_file_that_is_being_renamed_is_filled_afterwards(
         before, generation = len(await stored(js)), await generation_of(js)
         path.rename(tmp_path / "in-between")
         hole = (generation, len(lines_of(0, 10)), len(lines_of(0, 20)))
-        await tell(js, path, offset=len(lines_of(0, 100)), generation=generation, holes=(hole,))
+        size = len(lines_of(0, 100))
+        await Told(js).tell(path, offset=size, generation=generation, holes=(hole,))
         append(other, lines_of(0, 10))
         await until_stored(js, other, lines_of(0, 10))
         (tmp_path / "in-between").rename(path.with_name("app.log.1"))
@@ -260,14 +302,92 @@ async def test_a_rollback_that_a_collector_counts_is_healed(
         before, generation = len(await stored(js)), await generation_of(js)
         offset = len(lines_of(0, 90))
 
-        await tell(js, path, offset=offset, generation=generation, rollbacks=4)
-        await tell(js, path, offset=offset, generation=generation, rollbacks=5)
+        told = Told(js)
+        await told.tell(path, offset=offset, generation=generation, rollbacks=4)
+        await told.is_heard()
+        await told.tell(path, offset=offset, generation=generation, rollbacks=5)
 
         async def again() -> list[tuple[int, int, bool]]:
             later = [batch_of(message) for message in (await stored(js))[before:]]
             return [(batch.start, batch.end, batch.resend) for batch in later]
 
         assert await until(again) == [(offset, len(lines_of(0, 100)), True)]
+
+
+async def test_what_is_only_reported_makes_no_group_and_no_rollback(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Anyone may be able to have a report sent; what an answer does not confirm has no effect."""
+    path = tmp_path / "logs" / "app.log"
+    async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
+        await make_stream(js)
+        append(path, lines_of(0, 100))
+        await until_stored(js, path, lines_of(0, 100))
+        before, generation = len(await stored(js)), await generation_of(js)
+        told = Told(js)
+        await told.tell(path, offset=0, generation=generation, rollbacks=4)
+        await told.is_heard()
+        for group, rollbacks in (("main", 10**9), ("fake", 0), ("fake", 1)):
+            forged = Progress(group, 0, 1, rollbacks, (Committed(str(path), "0" * 16, 0),))
+            subject = ControlSubjects(CONTROL).committed(0, HOST)
+            await js.connection.publish(subject, forged.encode())
+        await told.tell(path, offset=path.stat().st_size, generation=generation, rollbacks=4)
+
+        async def is_settled() -> bool:
+            return await on_the_way(js) == 0
+
+        await until(is_settled)
+        assert len(await stored(js)) == before
+
+
+async def test_a_group_that_was_deleted_is_not_waited_for(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers of the other group leave it out; it was saved, and a restart made no difference."""
+    monkeypatch.setattr(progress, "ASK_AFTER_S", 0.1)
+    monkeypatch.setattr(progress, "GROUP_GONE_S", 0.2)
+    path = tmp_path / "logs" / "app.log"
+    config = config_of(tmp_path, nats_server.url)
+    async with jetstream(nats_server) as js:
+        await make_stream(js)
+        append(path, lines_of(0, 100))
+        size = path.stat().st_size
+        async with shipping(config):
+            await until_stored(js, path, lines_of(0, 100))
+            audit = Progress("audit", 0, 1, 3, ())
+            subject = ControlSubjects(CONTROL).ask_committed(0, HOST)
+            sending: list[asyncio.Task[None]] = []
+
+            def asked(question: RawMessage) -> None:
+                unknown = Question.decode(question.data).generations or ()
+                answer = replace(audit, unknown=unknown, pending=1).encode()
+                reply = js.connection.publish(question.reply.decode(), answer)
+                sending.append(asyncio.create_task(reply))
+
+            listener = await js.connection.listen(subject, asked)
+            await until(lambda: _some(sending))
+            await js.connection.unlisten(listener)
+        async with shipping(config):
+            generation = await generation_of(js)
+            told = Told(js)
+            await told.tell(path, offset=size, generation=generation)
+            await told.is_heard(answers=10)
+            waited_for = await on_the_way(js)
+            await told.tell(path, offset=size, generation=generation, groups=("audit", "main"))
+            await told.is_heard(answers=10)
+            waited_for_again = await on_the_way(js)
+            await told.tell(path, offset=size, generation=generation, groups=("main",))
+
+            async def is_settled() -> bool:
+                return await on_the_way(js) == 0
+
+            await until(is_settled)
+
+    assert (waited_for, waited_for_again) == (size, size)
+
+
+async def _some(tasks: list[asyncio.Task[None]]) -> bool:
+    return len(tasks) > 1
 
 
 async def put_back(server: EmbeddedServer, tmp_path: Path, write: Callable[[], None]) -> None:

@@ -129,7 +129,8 @@ def test_an_assignment_reads_back() -> None:
 def test_a_source_in_any_bytes_travels_in_progress() -> None:
     """A path need not be UTF-8."""
     source = Committed("/var/log/\udcff", "0" * 16, 10, (("0" * 16, 3, 5),))
-    progress = Progress("main", 3, 2, 0, (source,), unknown=(Named("/\udcfe", "1" * 16),))
+    unknown = (Named("/\udcfe", "1" * 16),)
+    progress = Progress("main", 3, 2, 0, (source,), unknown=unknown, groups=("audit", "main"))
 
     assert Progress.decode(progress.encode()) == progress
 

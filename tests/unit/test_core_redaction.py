@@ -35,7 +35,20 @@ MASKED = {
     ],
     "jwt": ["got <eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl> from 10"],
     "aws-key": ["key <AKIAIOSFODNN7EXAMPLE>, then"],
-    "card": ["paid with <4111 1111 1111 1111>.", "pan=<5500000000000004>", "<3782-822463-10005>"],
+    "card": [
+        "paid with <4111 1111 1111 1111>.",
+        "pan=<5500000000000004>",
+        "<3782-822463-10005>",
+        # Other numbers beside it: a quantity, an amount, a time, a date of expiry, a check value.
+        "qty 2 <4111111111111111>",
+        "<4111111111111111> 25 EUR",
+        "10:00:07 <4111111111111111>",
+        "amount=10 <4111-1111-1111-1111>",
+        "card <4111 1111 1111 1111> 12 28 123",
+        "11 22 33 44 55 <3782 822463 10005> <4111 1111 1111 1111> 1795255200000000000",
+        # Alone, in whatever groups.
+        "<41 11-11 11 11 11 11 11>",
+    ],
     "iban": ["to <DE89 3704 0044 0532 0130 00>", "<GB82WEST12345698765432>;"],
     "email": ["mail from=<ann.b+x@mail.example.net>,", "<a@b.co> <c@d.org>"],
     "ipv4": ["connect to <10.0.0.1>:8080 refused"],
@@ -47,7 +60,13 @@ KEPT = {
     "jwt": ["eyJ is how they begin"],
     "aws-key": ["XAKIAIOSFODNN7EXAMPLE"],
     # The check digit is wrong; a time in nanoseconds; a long number.
-    "card": ["4111 1111 1111 1112", "1795255200000000000 ns", "12345678901234567890123"],
+    "card": [
+        "4111 1111 1111 1112",
+        "1795255200000000000 ns",
+        "12345678901234567890123",
+        "4111 1111 1111 11112 25",
+        "load 100 200 300 400 500 600 700 800 900 1000 1100",
+    ],
     "iban": ["DE89"],
     "email": ["@mention and a@b"],
     "ipv4": ["version 1.2.3", "10.0.0"],
@@ -82,6 +101,27 @@ def test_preset_masks_what_it_is_for(preset: str, line: str) -> None:
 def test_preset_leaves_what_only_looks_alike(preset: str, line: str) -> None:
     """Byte for byte."""
     assert Redactor([preset]).redact(line.encode(), "plain") == line.encode()
+
+
+NUMBERS = st.lists(st.from_regex(r"[0-9]{1,20}", fullmatch=True), max_size=6)
+
+
+@given(
+    before=NUMBERS,
+    after=NUMBERS,
+    separator=st.sampled_from([" ", "-"]),
+    card=st.sampled_from(["4111 1111 1111 1111", "3782 822463 10005", "5500000000000004"]),
+)
+def test_number_of_a_card_is_masked_whatever_numbers_are_beside_it(
+    before: list[str], after: list[str], separator: str, card: str
+) -> None:
+    """Though they could be parts of one longer number."""
+    line = separator.join([*before, card, *after]).encode()
+    start = len(separator.join([*before, ""]))
+
+    found = Redactor(["card"]).redact(line, "plain")[start : start + len(card)]
+
+    assert found == b"*" * len(card)
 
 
 def test_each_preset_is_tried() -> None:

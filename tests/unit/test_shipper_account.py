@@ -74,6 +74,32 @@ def test_what_every_group_has_is_settled() -> None:
     assert (account.is_settled, account.on_the_way) == (True, 0)
 
 
+def test_a_group_that_only_reported_is_not_waited_for() -> None:
+    """Anyone can report; a collector answers."""
+    account = Account()
+    sent(account, OLD, 10)
+    account.confirm("fake", told(OLD, 10))
+    between = (dict(account.groups), account.on_the_way)
+    answer(account, told(OLD, 10), sequence=1)
+
+    assert between == ({}, 10)
+    assert (list(account.groups), account.on_the_way) == (["main"], 0)
+
+
+def test_a_group_that_is_forgotten_is_not_waited_for() -> None:
+    """Neither for what was sent before, nor afterwards."""
+    account = Account({"main": 0, "audit": 0})
+    sent(account, OLD, 10)
+    account.confirm("main", told(OLD, 10))
+    before = account.is_settled
+    account.forget_group("audit")
+    between = account.is_settled
+    account.acknowledged(OLD, (10, 20), sequence=2, now_s=0.0)
+    account.confirm("main", told(OLD, 20))
+
+    assert (before, between, account.is_settled) == (False, True, True)
+
+
 def test_what_a_group_has_read_past_and_does_not_have_is_missing() -> None:
     """Each range by its own message: what comes later may still be on its way."""
     account = Account()
@@ -143,7 +169,7 @@ def test_a_group_that_began_later_does_not_miss_what_was_before() -> None:
 
 def test_a_hole_is_missing_as_far_as_it_was_sent_and_asked_for() -> None:
     """What was sent without asking is not sent again."""
-    account = Account()
+    account = Account({"main": 0})
     account.begin(OLD, 0)
     account.acknowledged(OLD, (30, 60), sequence=1, now_s=0.0)
 
@@ -191,7 +217,7 @@ def test_what_is_owed_is_paid_in_parts_and_named_where_it_is_gone() -> None:
 
 def test_a_doubt_concerns_what_is_not_collected() -> None:
     """A server that lost its tail is sent again what it may have lost, at once."""
-    account = Account()
+    account = Account({"main": 0})
     sent(account, OLD, 10, 20)
     account.confirm("main", told(OLD, 15))
 

@@ -76,6 +76,18 @@ def test_only_a_rise_of_the_count_is_a_rollback() -> None:
     assert not rollbacks.rose("spare", 3, 5)
 
 
+def test_roll_backs_that_are_counted_anew_are_counted_from_there() -> None:
+    """Where collectors lost their records, a new one is noticed; so it is after a forged number."""
+    rollbacks = Rollbacks({"3/main": 10**9})
+
+    assert not rollbacks.is_higher("main", 3, 0)
+    assert not rollbacks.rose("main", 3, 0)
+    assert rollbacks.is_higher("main", 3, 1)
+    assert rollbacks.rose("main", 3, 1)
+    rollbacks.forget("main")
+    assert rollbacks.counts == {}
+
+
 def message(identifier: str) -> Message:
     batch = Batch(source="s", generation="g", start=0, end=1, lines=1, format="plain")
     return Message("logs.p0.node-a", batch, identifier, b"")

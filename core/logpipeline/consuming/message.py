@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from logpipeline import cri, json_text
 from logpipeline.consuming.records import position_text
@@ -25,6 +25,8 @@ from logpipeline.records import StreamPosition
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, decode_payload
 
+T = TypeVar("T")
+
 # An outcome: no reader can decode the message.
 UNREADABLE = "unreadable"
 
@@ -34,6 +36,8 @@ US_NS = 1000
 # Sources that are known; the one that wrote longest ago is forgotten first, and what it sends again
 # is handed out again.
 SOURCES_MAX = 100_000
+# Resends of a stream that are kept with what is new in them, and messages that cannot be decoded.
+PLACES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +333,12 @@ PROCESSED = Outcome("processed")
 
 
 class Resends:
-    """Cuts off resends what their stream held before; only resends make it read the stream."""
+    """Cuts off resends what their stream held before; only resends make it read the stream.
+
+    Each is decided on once, in the order of the stream. So it does not matter how often it is
+    delivered, and what was looked at before: what stands behind it, and itself, are not what its
+    stream held before.
+    """
 
     def __init__(self, js: JetStream, subjects: Subjects, stream: str, partition: int) -> None:
         self._js = js
@@ -338,6 +347,8 @@ class Resends:
         self._partition = partition
         self._known: dict[tuple[str, str], SourceState] = {}
         self._last = 0
+        self._decided: dict[_Place, list[tuple[int, int]]] = {}
+        self._unreadable: dict[_Place, None] = {}
 
     async def cut(self, message: Message, created: str) -> bool:
         """Cut off *message* what the stream, *created* then, held before; return whether something
@@ -353,37 +364,67 @@ class Resends:
             # It is a dead letter, which is sent again on purpose.
             return True
         try:
-            await self._look_until(message.sequence - 1, created)
+            await self._look_until(message.delivered, created)
         except (scan.StreamChanged, ApiError) as error:
             log.warning(
                 "lines that were sent again may be handed out twice",
                 extra={"stream": self._stream, "reason": str(error)},
             )
             return True
-        known = self._known.get((read.host, read.batch.source), NOTHING)
-        message.parts = [(part.start, part.end) for part in decide(known, read.batch).ranges]
-        return bool(message.parts)
+        # One that was forgotten, or that stands where another one stood, is handed out whole.
+        parts = self._decided.get(_place_of(message.delivered))
+        message.parts = parts
+        return parts is None or bool(parts)
 
-    async def _look_until(self, last: int, created: str) -> None:
-        if last <= self._last:
+    def leave_out(self, message: Message) -> None:
+        """Note that *message* cannot be decoded: what it should hold is sent again, and is new."""
+        _keep(self._unreadable, _place_of(message.delivered), None)
+
+    async def _look_until(self, last: Delivered, created: str) -> None:
+        if last.sequence <= self._last:
             return
-        wanted = scan.Range(first=self._last + 1, last=last)
-        looking = scan.Scan(self._js, self._stream, wanted, created=created, headers_only=True)
-        async with contextlib.aclosing(looking.batches()) as parts:
-            async for taken in parts:
-                for delivered in taken:
-                    self._learn(delivered)
-        self._last = last
+        if last.sequence > self._last + 1:
+            wanted = scan.Range(first=self._last + 1, last=last.sequence - 1)
+            looking = scan.Scan(self._js, self._stream, wanted, created=created, headers_only=True)
+            async with contextlib.aclosing(looking.batches()) as parts:
+                async for taken in parts:
+                    for delivered in taken:
+                        self._learn(delivered)
+        self._learn(last)
+        self._last = last.sequence
 
     def _learn(self, delivered: Delivered) -> None:
         read = _read(self._subjects, self._partition, delivered)
-        if read is None or read.batch is None or not has_its_size(read.batch, read.fields):
+        if read is None or read.batch is None:
+            return
+        if not has_its_size(read.batch, delivered.message.headers):
+            return
+        if _place_of(delivered) in self._unreadable:
             return
         name = (read.host, read.batch.source)
         # At the end, as the one that wrote last.
-        self._known[name] = decide(self._known.pop(name, NOTHING), read.batch).after
+        decision = decide(self._known.pop(name, NOTHING), read.batch)
+        self._known[name] = decision.after
         if len(self._known) > SOURCES_MAX:
             del self._known[next(iter(self._known))]
+        if read.batch.resend:
+            ranges = [(part.start, part.end) for part in decision.ranges]
+            _keep(self._decided, _place_of(delivered), ranges)
+
+
+# A message of a stream: a sequence is given again after a roll-back, and then with another time.
+_Place = tuple[int, int]
+
+
+def _place_of(delivered: Delivered) -> _Place:
+    return delivered.sequence, delivered.time_ns
+
+
+def _keep(kept: dict[_Place, T], place: _Place, value: T) -> None:
+    """Keep *value* for *place*, and forget the oldest beyond `PLACES_MAX`."""
+    kept[place] = value
+    if len(kept) > PLACES_MAX:
+        del kept[next(iter(kept))]
 
 
 def is_for_another(delivered: Delivered, consumer: str) -> bool:

@@ -313,7 +313,9 @@ class OrderedReader(PartitionReader):
                 stored = await self.reading.js.next_from_leader(
                     self.stream, sequence + 1, self.consumer.filter
                 )
-            except (NotSent, OutcomeUnknown) as error:
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                if isinstance(error, ApiError) and not error.is_trouble:
+                    raise
                 log.debug("not fetched yet", extra={"stream": self.stream, "reason": str(error)})
                 await self.reading.js.connection.wait_connected()
                 await asyncio.sleep(FETCH_AGAIN_S)

@@ -133,6 +133,9 @@ class Reader:
         self._settled: dict[int, asyncio.Event] = {}
         self._ready: asyncio.Queue[tuple[PartitionReader, Batch] | Exception] = asyncio.Queue()
         self._current: tuple[PartitionReader, Batch] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        # Taken out of the queue, and not begun.
+        self._put_back: tuple[PartitionReader, Batch] | None = None
         self._file: StateFile | None = None
         self._members: Members | None = None
         self._balancing: asyncio.Task[None] | None = None
@@ -203,7 +206,8 @@ class Reader:
         counts as processed only if it was marked so.
         """
         try:
-            if self._current and self._current[1].outcome == PROCESSED:
+            is_due = self._settling is None and self._current is not None
+            if is_due and self._current and self._current[1].outcome == PROCESSED:
                 await self.settle()
         finally:
             await self._end()
@@ -247,7 +251,8 @@ class Reader:
                 await self._lost(reader, error)
                 continue
             except BaseException:
-                self._current = None
+                # The caller's time limit, an interrupt, a full disk: the next call begins it.
+                self._current, self._put_back = None, found
                 raise
             if reason := reader.why_unreadable(batch):
                 # Not handed out: each caller would have to treat it as `on_error` says.
@@ -263,6 +268,9 @@ class Reader:
             return ConsumeError(CLOSED)
         if 0 < self.options.count <= self._taken:
             return None
+        if self._put_back is not None:
+            found, self._put_back = self._put_back, None
+            return found
         if not self.options.until_caught_up:
             return await self._ready.get()
         while True:
@@ -279,9 +287,21 @@ class Reader:
         Raises:
             Stopped: it could not be processed, and the option on_error says stop.
         """
-        if self._current is None:
+        if self._settling is None and self._current is not None:
+            self._settling = asyncio.create_task(
+                self._settle(*self._current), name="consume-settle"
+            )
+        if self._settling is None:
             return
-        reader, batch = self._current
+        try:
+            # Where the caller does not wait (a time limit, an interrupt), it goes on, and the next
+            # call waits for it: a batch that is settled by halves would hold up its partition.
+            await asyncio.shield(self._settling)
+        finally:
+            if self._settling.done():
+                self._settling = None
+
+    async def _settle(self, reader: PartitionReader, batch: Batch) -> None:
         try:
             await reader.settle(batch)
         except Fenced as error:
@@ -458,6 +478,9 @@ class Reader:
         if self._balancing is not None:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.wait([self._settling])
         self._current = None
         for number in sorted(self._readers):
             await self._give_up(number)

@@ -80,8 +80,12 @@ class Streams:
         await self.store(host, start, data)
         self.written += texts
 
-    async def store(self, host: str, start: int, data: bytes, *, again: bool = False) -> None:
-        """Store *data* as the bytes from *start* of the host's file, maybe *again*."""
+    async def store(
+        self, host: str, start: int, data: bytes, *, again: bool = False, broken: bool = False
+    ) -> None:
+        """Store *data* as the bytes from *start* of the host's file, maybe *again*, or *broken*: it
+        says that it is compressed, and is not.
+        """
         batch = Batch(
             source="/var/log/app.log",
             generation=GENERATION,
@@ -90,6 +94,7 @@ class Streams:
             lines=data.count(b"\n"),
             format="plain",
             resend=again,
+            compressed=broken,
         )
         key = source_key("test", host, batch.source)
         name = message_id(key, batch, attempt="again" if again else "")
