@@ -118,6 +118,7 @@ def problems(status: Status) -> Iterator[str]:
         yield trouble
     if held := status.get("heldBack"):
         yield f"a part of the resource waits: {held}"
+    yield from status.get("silent", ())
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
@@ -217,6 +218,11 @@ def of_shipper(answer: Status) -> Iterator[str]:
         first = answer["unreadable"][0]
         more = f" and {count - 1} more" if count > 1 else ""
         yield f"cannot read {first['path']} ({_why(first['reason'])}){more}"
+    if size := answer.get("unnamed_bytes"):
+        yield (
+            f"{bytes_text(size)} are lost, and not listed by `logpipeline losses`, since its "
+            "messages cannot tell collectors; its log says which"
+        )
     if kept := answer.get("quarantined"):
         yield f"{kept} messages were refused, and are kept in its data folder"
     if hosts := answer.get("refused_hosts"):

@@ -128,6 +128,11 @@ class Component:
     pid: int
     http: str
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there; one that ended is started again after some seconds."""
+        return self.pid > 0 and _is_alive(self.pid)
+
 
 @dataclass(slots=True)
 class RunRecord:

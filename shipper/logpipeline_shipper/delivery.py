@@ -122,6 +122,7 @@ class Delivery:
         """Report to collectors that the bytes of *gap* are lost."""
         if self._shared.options.message == "line":
             # A line without headers cannot report a loss: it is only counted and logged here.
+            self._shared.totals.unnamed_bytes += gap.end - gap.start
             self._account.name(gap)
             return
         begins = self._account.begins_at(gap.generation, gap.start)

@@ -122,7 +122,7 @@ class ShipperMetrics:
             ),
             (
                 "unnamed_bytes",
-                "Lost bytes that could not be reported to collectors.",
+                "Lost bytes that cannot be reported to collectors.",
                 lambda: totals.unnamed_bytes,
             ),
             (

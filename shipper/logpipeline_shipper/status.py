@@ -119,6 +119,7 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
         "unhealed_bytes": shared.totals.unhealed_bytes,
         "quarantined": shared.quarantine.kept(),
         "dropped_bytes": shared.quarantine.dropped_bytes,
+        "unnamed_bytes": shared.totals.unnamed_bytes,
         "sources": rows,
     }
     return json.dumps(answer, separators=(",", ":")).encode()

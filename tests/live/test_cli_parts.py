@@ -98,6 +98,33 @@ async def test_a_process_that_does_not_stop_is_ended(
         await eventually(lambda: lines == ["up"])
 
 
+async def test_a_process_whose_child_keeps_its_log_open_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a JVM that outlives the process that started it."""
+    monkeypatch.setattr(parts, "STOP_DEADLINE_S", 0.2)
+    monkeypatch.setattr(parts, "KILLED_DEADLINE_S", 0.2)
+    script = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {SLEEPS!r}])\n"
+        "print(child.pid, file=sys.stderr, flush=True)\n"
+        f"{STUBBORN}"
+    )
+    lines: list[str] = []
+    made = part(tmp_path, script, lambda name, line: lines.append(line))
+    try:
+        async with running(made):
+            await eventually(lambda: len(lines) == 3)
+    finally:
+        for line in lines:
+            if line.isdigit():
+                os.kill(int(line), signal.SIGKILL)
+    # Its pipe is closed now, before the loop is.
+    assert made._process is not None
+    stderr = made._process.stderr
+    await eventually(lambda: stderr is not None and stderr.at_eof())
+
+
 async def test_nobody_who_reads_its_log_can_hold_a_part_up(tmp_path: Path) -> None:
     """A terminal that is gone costs nothing but what was shown on it."""
 

@@ -194,6 +194,29 @@ async def test_up_starts_with_what_is_there_and_shows_the_held_change(tmp_path: 
     assert (check.returncode, "a part of the resource waits" in check.stdout) == (1, True)
 
 
+async def test_a_part_that_ends_at_each_start_is_a_problem(tmp_path: Path) -> None:
+    """It cannot say so itself. A collector that is stopped does not answer, either."""
+    async with PipelineUp(tmp_path) as up:
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+        fine = await up.run("status", "--check")
+        positions = up.layout.shipper("web") / "positions"
+        kept = positions.with_name("kept")
+        positions.rename(kept)
+        # As unreadable as one of another user, for root as well.
+        positions.mkdir()
+        (positions / "file").touch()
+        os.kill(up.pids()["shipper-web"], signal.SIGKILL)
+        os.kill(up.pids()["collector-0"], signal.SIGSTOP)
+        check = await up.run("status", "--check")
+        os.kill(up.pids()["collector-0"], signal.SIGCONT)
+
+    assert (fine.returncode, fine.stdout) == (0, "no problems\n")
+    assert check.returncode == 1
+    assert "shipper-web does not run, or does not answer: see" in check.stdout
+    assert "collector-0 does not run, or does not answer: see" in check.stdout
+
+
 async def test_a_second_up_on_the_same_data_says_what_to_do(tmp_path: Path) -> None:
     """Two supervisors never work in one folder."""
     async with PipelineUp(tmp_path) as up:

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-import pytest
-
 from components.collecting import (
     GROUP,
     HOSTS,

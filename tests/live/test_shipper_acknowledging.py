@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 
 from components.kube_api import NAMESPACES, PODS, kube_api
 from components.shipping import (
+    CONTROL,
     HOST,
     ROOT,
+    STREAM,
     append,
     arrived,
     batch_of,
@@ -196,6 +199,32 @@ async def test_lines_alone_are_acknowledged_too(
 
     assert [message.data for message in messages] == lines_of(0, LINES).splitlines()
     assert all(map(is_bare, messages))
+
+
+async def test_a_loss_of_lines_alone_is_counted_for_the_status(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Their messages have no place in which it could be named to collectors."""
+    config = config_of(tmp_path, nats_server.url, batch=BatchOptions(bytes_max=256, message="line"))
+    path = tmp_path / "logs" / "app.log"
+    async with jetstream(nats_server) as js, shipping(config):
+        await make_stream(js, max_msgs=5)
+        append(path, lines_of(0, 1000))
+        await until(lambda: has_stored(js, 5))
+        await until(lambda: shipper_status(js, "backlog_bytes"))
+        path.write_bytes(b"")
+        stream = (await js.stream_info(STREAM) or {})["config"]
+        await js.call(f"STREAM.UPDATE.{STREAM}", stream | {"max_msgs": -1})
+        append(path, lines_of(0, 1))
+
+        missing = await until(lambda: shipper_status(js, "missing_bytes"))
+        assert await until(lambda: shipper_status(js, "unnamed_bytes")) == missing
+
+
+async def shipper_status(js: JetStream, name: str) -> int:
+    """Return a number of the shipper's status."""
+    answer = await js.connection.request(f"{CONTROL}.status.shipper")
+    return int(json.loads(answer.data)[name])
 
 
 async def test_a_mass_of_short_lines_is_sent_in_parts(

@@ -99,6 +99,8 @@ def test_every_table_has_its_line_in_the_status() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
+        ({"shippers": [{"name": "s", "unnamed_bytes": 5}]}, "s: 5 B are lost, and not listed"),
+        ({"silent": ["shipper-web does not run"]}, "shipper-web does not run"),
         ({"partitions": [{"partition": 3, "is_there": False}]}, "partition 3 has no stream"),
         (
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,11 +21,14 @@ from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
 from logpipeline_cli.problems import acknowledged, conflicts, lost, of_shipper, problems, untold
 from logpipeline_cli.readers import readers_of
+from logpipeline_cli.silence import silent
 from logpipeline_cli.tables.status import as_json, standing, why_no_table
 from logpipeline_cli.target import Target, ask, connected, find_target
 from logpipeline_cli.time_arguments import time_text
 
 WATCH_EVERY_S = 1.0
+# A part that is busy, or just starts, may answer later than the others.
+ANSWER_WITHIN_S = 10.0
 ROWS_SHOWN_MAX = 20
 _SHIPPER_COLUMNS = (
     *("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "ON THE WAY", "MISSING", "UNSEEN", "UNREADABLE"),
@@ -51,7 +55,7 @@ async def check(target: Target, *, as_json: bool, known: Sequence[str] = ()) -> 
     `EXIT_FAILED` if there is one.
     """
     async with connected(target, "status") as js:
-        found = [*known, *problems(await gather(js, target))]
+        found = [*known, *problems(await gather(js, target, patience_s=ANSWER_WITHIN_S))]
     if as_json:
         print_json({"problems": found})
     else:
@@ -83,12 +87,19 @@ def _show(status: dict[str, Any], *, as_json: bool, clear: bool = False) -> None
         print((_CLEAR if clear else "") + render(status))
 
 
-async def gather(js: JetStream, target: Target) -> dict[str, Any]:
-    """Return the status of the pipeline now, as it is printed in JSON."""
+async def gather(js: JetStream, target: Target, *, patience_s: float = 0.0) -> dict[str, Any]:
+    """Return the status of the pipeline now, as it is printed in JSON. Parts that do not answer are
+    asked again for *patience_s*.
+    """
     pipeline = target.pipeline
-    answers, partitions = await asyncio.gather(
-        ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
-    )
+    until_s = time.monotonic() + patience_s
+    while True:
+        answers, partitions = await asyncio.gather(
+            ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
+        )
+        missing_parts = silent(target, partitions, answers)
+        if not missing_parts or time.monotonic() > until_s:
+            break
     dead = await room_of(js, pipeline.names.dead_letter_stream)
     tables = await tables_of(js, pipeline, partitions)
     readers = await readers_of(js, [each.stream for each in partitions if each.is_there])
@@ -99,6 +110,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "server": _without_secret(js.connection.options.servers[0]),
         "serverTrouble": target.run.trouble if target.run is not None else "",
         "heldBack": target.run.held if target.run is not None else "",
+        "silent": missing_parts,
         "partitions": [asdict(state) for state in partitions],
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
@@ -138,6 +150,7 @@ def render(status: dict[str, Any]) -> str:
         *([f"Warning: {status['unchecked']}"] if "unchecked" in status else []),
         *([f"server: {status['serverTrouble']}"] if status.get("serverTrouble") else []),
         *([f"held back: {status['heldBack']}"] if status.get("heldBack") else []),
+        *(f"Warning: {each}" for each in status.get("silent", ())),
         *([f"no table: {status['noTable']}"] if status["noTable"] else []),
         *standing(status),
         *conditions_text(status.get("conditions", [])),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ BACKOFF_MAX_S = 10.0
 # A process that ran so long had started properly: the back-off begins again.
 STARTED_WELL_S = 30.0
 STOP_DEADLINE_S = 25.0
+# A child of a killed process may keep its log open for ever; nobody waits for that.
+KILLED_DEADLINE_S = 5.0
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_LINE_BYTES_MAX = 64 * 1024
 
@@ -101,7 +104,7 @@ class Part:
             await asyncio.wait([ending, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 await self._end(process, ending)
-            return await ending
+            return ending.result() if ending.done() else -signal.SIGKILL
         finally:
             # Also where our own reading failed: nobody would empty the pipe of the process.
             self.kill()
@@ -120,6 +123,7 @@ class Part:
         if late:
             log.warning("a part did not stop in time, killing it", extra={"part": self.name})
             self.kill()
+            await asyncio.wait([ending], timeout=KILLED_DEADLINE_S)
 
     def kill(self) -> None:
         """Kill the process; `run` starts another one."""

@@ -1,0 +1,53 @@
+"""The parts of a pipeline that ought to answer, and do not: what is dead complains of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from logpipeline.authority import TABLE, shipper_user
+from logpipeline.lag import PartitionState
+from logpipeline.layout import SERVER
+from logpipeline_cli.target import Target
+
+Answers = Mapping[str, Sequence[Mapping[str, Any]]]
+
+# As a local shipper calls itself in its answer.
+_SHIPPER = "logpipeline shipper "
+
+
+def silent(target: Target, partitions: Sequence[PartitionState], answers: Answers) -> list[str]:
+    """Return a sentence for each part that `up` keeps running here, and for each owner of
+    *partitions*, that is not among *answers*.
+    """
+    group = target.pipeline.spec.collectors.group
+    heard = {
+        str(each.get("member", "")) for each in answers["collector"] if each.get("group") == group
+    }
+    found = dict(_local(target, heard, answers["shipper"]))
+    owned: dict[str, list[int]] = {}
+    for state in partitions:
+        if state.owner and not state.released and state.owner not in heard:
+            owned.setdefault(state.owner, []).append(state.partition)
+    for owner, numbers in owned.items():
+        if owner not in found:
+            listed = ", ".join(map(str, numbers))
+            found[owner] = f"{owner}, which owns partitions {listed}, does not answer: see its log"
+    return [found[name] for name in sorted(found)]
+
+
+def _local(
+    target: Target, heard: set[str], shippers: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    names = [str(each.get("name", "")) for each in shippers]
+    alive = heard | {
+        shipper_user(name.removeprefix(_SHIPPER)) for name in names if name.startswith(_SHIPPER)
+    }
+    for part in target.run.components if target.run is not None else ():
+        if part.name == SERVER:
+            continue  # it answered what all of this comes from
+        # A table's job answers no questions.
+        if part.name in alive or (part.name == TABLE and part.is_running):
+            continue
+        what = "does not run" if part.name == TABLE else "does not run, or does not answer"
+        yield part.name, f"{part.name} {what}: see {target.layout.log(part.name)}"
