@@ -137,6 +137,10 @@ class Access:
 
         return await self.links.get(key, files, config.servers(pipeline), options)
 
+    def open(self, key: Key) -> JetStream | None:
+        """Return the pipeline's JetStream over the connection that it has, if it is open."""
+        return self.links.open(key)
+
     async def installation(self) -> str:
         """Return the id of this cluster among those that use the same NATS; empty if the operator
         may not read it.
@@ -276,8 +280,9 @@ class Links:
         if link is not None and link.fingerprint != fingerprint:
             await self.drop(key)
             link = None
-        if link is not None and link.connection.is_connected:
-            return FencedJetStream(link.connection, self.fence)
+        js = self.open(key)
+        if js is not None:
+            return js
         if link is not None:
             # The connection retries by itself. A new attempt finds the cause for this one.
             await self.drop(key)
@@ -287,6 +292,13 @@ class Links:
         await connection.start(patience_s=CONNECT_WAIT_S)
         self._links[key] = _Link(fingerprint, connection)
         return FencedJetStream(connection, self.fence)
+
+    def open(self, key: Key) -> JetStream | None:
+        """Return the pipeline's JetStream over the connection that it has, if it is open."""
+        link = self._links.get(key)
+        if link is None or not link.connection.is_connected:
+            return None
+        return FencedJetStream(link.connection, self.fence)
 
     def known(self) -> list[Key]:
         """Return the pipelines that have a connection."""

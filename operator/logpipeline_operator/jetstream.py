@@ -1,10 +1,10 @@
-"""A pipeline's JetStream: applies the plan, assigns the partitions, trims, observes the state."""
+"""A pipeline's JetStream: applies the plan, assigns the partitions, observes the state."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.model import Problem
 from logpipeline.plan.removal import forget_table
-from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
@@ -85,23 +84,43 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[ShipperBacklog, ...]:
-    """Return the answers of shippers that are behind, or have a problem, by their names.
+    """Return the answers of shippers that are behind, or have a problem, in the order of their
+    names: one for each problem that was reported under a name.
 
     Raises:
         NotSent: there is no connection.
     """
     if not pipeline.spec.shippers.enabled:
         return ()
-    answers: dict[str, ShipperBacklog] = {}
+    answers: dict[tuple[str, str], ShipperBacklog] = {}
 
+    # Nothing proves the name in an answer: two shippers may have the same, and a node that lies may
+    # use another one's. So an answer adds to what was said under its name, and replaces nothing.
     def keep(message: RawMessage) -> None:
         answer = decode(message.data)
-        if answer is not None and len(answers) < ANSWERS_MAX:
-            answers[answer.name] = answer
+        if answer is None or not (answer.problem or answer.hosts):
+            return
+        said = answer.name, answer.problem
+        former = answers.get(said)
+        if former is not None:
+            answers[said] = replace(answer, hosts=_longest(former.hosts, answer.hosts))
+        elif len(answers) < ANSWERS_MAX:
+            answers[said] = answer
 
     subject = ControlSubjects(pipeline.names.control_subject).status("shipper")
     await gather(connection, [subject], question(), keep)
-    return tuple(answers[name] for name in sorted(answers))
+    return tuple(answers[said] for said in sorted(answers))
+
+
+def _longest(
+    one: Mapping[str, tuple[int, float]], other: Mapping[str, tuple[int, float]]
+) -> dict[str, tuple[int, float]]:
+    """Return the hosts of both, each with what has waited for longer."""
+    nothing = 0, 0.0
+    return {
+        host: max(one.get(host, nothing), other.get(host, nothing), key=lambda waits: waits[1])
+        for host in one.keys() | other.keys()
+    }
 
 
 async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refusals, ...]:
@@ -165,15 +184,17 @@ async def reconcile(
         # The bucket is made with the streams. Plan and report have the cause that it is missing;
         # the error of a request to it must not hide them.
         return JetStreamFacts(plan=plan, report=report, assignment=None)
-    if permission.may_write and report is not None and not plan.blocking:
+    is_blocked = bool(plan.blocking)
+    # Partitions that are shared out already are not left with collectors that are gone, or go.
+    if permission.may_write and (not is_blocked or _has_shared_out(entry, pipeline)):
         try:
             entry = await _share_out(bucket, pipeline, entry, members, permission.installation)
         except GroupTaken as error:
             plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
-        await trim_once(js, pipeline)
-        if pipeline.spec.stream.external and not pipeline.spec.table.enabled:
-            # Else the owner of the streams would keep lines for a table that no longer exists.
-            await forget_table(js, pipeline)
+    is_guest = pipeline.spec.stream.external and not pipeline.spec.table.enabled
+    if permission.may_write and is_guest and not is_blocked:
+        # Else the owner of the streams would keep lines for a table that no longer exists.
+        await forget_table(js, pipeline)
     partitions, late, refused = await asyncio.gather(
         survey(js, pipeline),
         behind(js.connection, pipeline),
@@ -183,7 +204,6 @@ async def reconcile(
         plan=plan,
         report=report,
         assignment=_decoded(entry),
-        assigned_ns=entry.time_ns if entry else 0,
         partitions=tuple(partitions),
         commit_ages_s=_commit_ages_s(partitions, time.time_ns()),
         behind=late,
@@ -217,6 +237,16 @@ async def _share_out(
         # Another writer was faster; the next reconciliation compares again.
         return entry
     return entry if made == former else await _assigned(bucket, pipeline)
+
+
+def _has_shared_out(entry: Entry | None, pipeline: LogPipeline) -> bool:
+    """Return whether the assignment is that of *pipeline*, for the partitions that it has now."""
+    assignment = _decoded(entry)
+    return (
+        assignment is not None
+        and assignment.pipeline.partition("@")[0] == f"{pipeline.namespace}/{pipeline.name}"
+        and assignment.partitions == pipeline.spec.partitions
+    )
 
 
 async def _assigned(bucket: Bucket, pipeline: LogPipeline) -> Entry | None:

@@ -59,41 +59,54 @@ def collector_pods(
     return sorted(found, key=lambda pod: pod.ordinal)
 
 
+def not_ready(pods: Iterable[CollectorPod], *, replicas: int, stateful_set: str) -> list[str]:
+    """Return the collectors that there should be and that are not ready, or have no pod."""
+    ready = {pod.name for pod in pods if pod.is_ready}
+    return [name for name in _names(stateful_set, replicas) if name not in ready]
+
+
 def members(
-    pods: Sequence[CollectorPod], *, replicas: int, assigned: Sequence[str], stateful_set: str
-) -> list[str]:
+    pods: Sequence[CollectorPod], *, replicas: int, assigned: Sequence[str], stateful_set: str,
+    absent_s: Mapping[str, float],
+) -> list[str]:  # fmt: skip
     """Return the collectors that share the partitions: the ready ones, and those of the previous
     set *assigned* that have been away for a short time only. If there are none of these, return the
     previous set, or all that there should be.
+
+    *absent_s*: for how many seconds each collector has been seen not ready. A pod that cannot be
+    made has no object that says so, and one that is made again and again a new one each time.
     """
     by_name = {pod.name: pod for pod in pods}
-    wanted = [f"{stateful_set}-{ordinal}" for ordinal in range(replicas)]
+    wanted = _names(stateful_set, replicas)
     chosen = []
     for name in wanted:
         pod = by_name.get(name)
-        is_short = pod is None or pod.away_s < AWAY_MAX_S
-        if (pod is not None and pod.is_ready) or (name in assigned and is_short):
+        away_s = max(pod.away_s if pod is not None else 0.0, absent_s.get(name, 0.0))
+        if (pod is not None and pod.is_ready) or (name in assigned and away_s < AWAY_MAX_S):
             chosen.append(name)
     # An empty set would leave every partition without an owner; these may come back, or start soon.
     return chosen or [name for name in assigned if name in wanted] or wanted
 
 
+def _names(stateful_set: str, replicas: int) -> list[str]:
+    return [f"{stateful_set}-{ordinal}" for ordinal in range(replicas)]
+
+
 def replicas_to_keep(
-    *, wanted: int, current: int, survey: Iterable[PartitionState], stateful_set: str,
-    is_patient: bool,
+    *, wanted: int, current: int, survey: Iterable[PartitionState], assigned: Iterable[str],
+    stateful_set: str, is_patient: bool,
 ) -> int:  # fmt: skip
     """Return how many pods there must be: one that still holds partitions is removed only after it
-    has released them, or if *is_patient* is false.
+    has released them, or if *is_patient* is false; one that is still *assigned* some never, since
+    nobody else could take them.
     """
-    if current <= wanted or not is_patient or wanted == 0:
+    if current <= wanted or wanted == 0:
         return wanted
-    held = [
-        int(ordinal)
-        for state in survey
-        if state.owner and not state.released
-        if (ordinal := state.owner.removeprefix(f"{stateful_set}-")).isdigit()
-    ]
-    return max([wanted, *(ordinal + 1 for ordinal in held if ordinal < current)])
+    owners = [state.owner for state in survey if state.owner and not state.released]
+    needed = [*assigned, *(owners if is_patient else [])]
+    ordinals = [name.removeprefix(f"{stateful_set}-") for name in needed]
+    found = [int(ordinal) for ordinal in ordinals if ordinal.isdigit()]
+    return max([wanted, *(ordinal + 1 for ordinal in found if ordinal < current)])
 
 
 def stuck_pods(stateful_set: Manifest, pods: Iterable[Manifest], *, now: float) -> list[Manifest]:

@@ -30,6 +30,8 @@ class Observation(Facts):
     # Collectors that there must be now: more than wanted while some hand over.
     replicas: int | None = None
     desired: Desired | None = None
+    # Whether it came to the point of connecting to NATS.
+    is_nats_asked: bool = False
     # The titles of children whose names other owners' objects have.
     foreign: list[str] = field(default_factory=list)
 

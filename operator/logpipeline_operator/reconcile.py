@@ -42,6 +42,7 @@ from logpipeline_operator.cluster.features import FeatureDiscovery
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.objects import annotations_of, is_ending
 from logpipeline_operator.differences import FieldConflicts
+from logpipeline_operator.durations import Durations
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.observation import Observation
 from logpipeline_operator.ownership import Ownership
@@ -50,6 +51,7 @@ from logpipeline_operator.report import Reporter
 from logpipeline_operator.secret_files import SecretProblem
 from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import Mode, News, errors
+from logpipeline_operator.trimming import Trimming
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +68,13 @@ class Reconciler:
     _access: Access = field(init=False)
     _reporter: Reporter = field(init=False)
     _features: FeatureDiscovery = field(init=False)
+    _trimming: Trimming = field(init=False)
     _backoff: Backoff = field(init=False)
     _ownership: Ownership = field(init=False)
+    # Collectors that are not ready, or have no pod.
+    _absences: Durations = field(default_factory=Durations)
+    # Assignments, whose former owners have this time to release their partitions.
+    _handovers: Durations = field(default_factory=Durations)
     _conflicts: FieldConflicts = field(default_factory=FieldConflicts)
     _logins: RefusedLogins = field(default_factory=RefusedLogins)
     # Kept until an event has reported it: a reconciliation may fail before its report.
@@ -76,6 +83,7 @@ class Reconciler:
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
         self._access = Access(self.cluster, Links(Path(self._folder.name), self.fence))
+        self._trimming = Trimming(self._access)
         self._features = FeatureDiscovery(self.cluster)
         self._reporter = Reporter(self.cluster, self.settings, self.metrics)
         self._ownership = Ownership(self.cluster, self.settings.operator, self.metrics)
@@ -97,6 +105,9 @@ class Reconciler:
         self._backoff.keep_only(keys)
         self._news = {key: news for key, news in self._news.items() if key in keys}
         self._ownership.keep_only(keys)
+        self._trimming.keep_only(keys)
+        self._absences.keep_only(keys)
+        self._handovers.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
@@ -150,6 +161,7 @@ class Reconciler:
                 seen.findings.append(errors.of_kubernetes(differences.title(resource), error))
                 # It may be that of one kind only, which the next reconciliation then leaves out.
                 self._features.forget()
+        await self._trimming.trim(key, seen)
         is_settled = await self._reporter.report(seen)
         self._news.pop(key, None)
         self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
@@ -336,14 +348,18 @@ class Reconciler:
         self, key: Key, seen: Observation, pipeline: LogPipeline, files: dict[str, bytes]
     ) -> None:
         stateful_set = names.collector(pipeline)
+        replicas = pipeline.spec.collectors.replicas
         pods = membership.collector_pods(seen.pods, stateful_set, now=time.time())
+        away = membership.not_ready(pods, replicas=replicas, stateful_set=stateful_set)
+        absent_s = self._absences.of(key, away)
 
         def members(assigned: Sequence[str]) -> list[str]:
             return membership.members(
                 pods,
-                replicas=pipeline.spec.collectors.replicas,
+                replicas=replicas,
                 assigned=assigned,
                 stateful_set=stateful_set,
+                absent_s=absent_s,
             )
 
         loss = pipeline.annotations.get(DATA_LOSS_ANNOTATION)
@@ -354,6 +370,7 @@ class Reconciler:
             storage_bytes=managed_storage_bytes(pipeline),
         )
         js: JetStream | None = None
+        seen.is_nats_asked = True
         try:
             js = await self._access.connect(key, pipeline, files)
             seen.jetstream = await jetstream.reconcile(js, pipeline, permission, members)
@@ -369,7 +386,7 @@ class Reconciler:
         there = seen.child("StatefulSet", names.collector(pipeline))
         current = int((there or {}).get("spec", {}).get("replicas", 0))
         wanted = pipeline.spec.collectors.replicas
-        seen.replicas = _replicas(seen, pipeline, current=current, wanted=wanted)
+        seen.replicas = self._replicas(seen, pipeline, current=current, wanted=wanted)
         manifests = tuple(
             {**manifest, "spec": {**manifest["spec"], "replicas": seen.replicas}}
             for manifest in desired.manifests
@@ -377,6 +394,26 @@ class Reconciler:
         own = {differences.place(manifest) for manifest in manifests}
         others = {place for place in seen.children if place not in own}
         await self._apply(seen, pipeline, replace(desired, manifests=manifests), keep=others)
+
+    def _replicas(
+        self, seen: Observation, pipeline: LogPipeline, *, current: int, wanted: int
+    ) -> int:
+        assignment = seen.jetstream.assignment if seen.jetstream is not None else None
+        if seen.jetstream is None or (assignment is None and wanted > 0):
+            # It is not known which collector holds which partition, so none is removed.
+            return max(current, wanted)
+        key = Key(pipeline.namespace, pipeline.name)
+        # Not by the time at which it was written: the server's clock may differ from this one.
+        said = f"assignment {assignment.generation}" if assignment is not None else ""
+        waited_s = self._handovers.of(key, [said])[said]
+        return membership.replicas_to_keep(
+            wanted=wanted,
+            current=current,
+            survey=seen.jetstream.partitions,
+            assigned=[name for name, _ in assignment.members] if assignment is not None else [],
+            stateful_set=names.collector(pipeline),
+            is_patient=waited_s < pipeline.spec.collectors.drain_timeout_seconds,
+        )
 
     async def _end(self, key: Key, resource: Manifest) -> float | None:
         pipeline: LogPipeline | None = None
@@ -412,17 +449,3 @@ class Reconciler:
     @property
     def _has_callout(self) -> bool:
         return bool(self.settings.install.image_callout and self._features.found.token_keys)
-
-
-def _replicas(seen: Observation, pipeline: LogPipeline, *, current: int, wanted: int) -> int:
-    if seen.jetstream is None:
-        # It is not known which collector holds which partition, so none is removed.
-        return max(current, wanted)
-    waited_s = time.time() - seen.jetstream.assigned_ns / 1e9
-    return membership.replicas_to_keep(
-        wanted=wanted,
-        current=current,
-        survey=seen.jetstream.partitions,
-        stateful_set=names.collector(pipeline),
-        is_patient=waited_s < pipeline.spec.collectors.drain_timeout_seconds,
-    )

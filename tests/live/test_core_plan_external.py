@@ -103,7 +103,7 @@ async def test_a_group_belongs_to_one_pipeline(js: JetStream) -> None:
     await ensure_assigned(bucket, pipeline("prod", OWNER), ["prod-0"], installation="a")
     first = await ensure_assigned(bucket, audit, ["audit-0"], installation="a")
 
-    with pytest.raises(GroupTaken, match=r"default/audit: choose another spec\.collectors\.group"):
+    with pytest.raises(GroupTaken, match=r"default/audit: .* another spec\.collectors\.group"):
         await ensure_assigned(bucket, other, ["other-0"], installation="a")
     with pytest.raises(GroupTaken):
         await ensure_assigned(bucket, audit, ["audit-0"], installation="b")

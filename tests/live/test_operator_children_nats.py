@@ -16,6 +16,7 @@ import pytest
 
 from components.managed_parts import MEMBER, running
 from components.managed_server import USERS, Managed, connected, managed, resource
+from logpipeline.backlog import ShipperBacklog
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import (
     ConnectFailed,
@@ -33,7 +34,7 @@ from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
 from logpipeline_operator.children import config, credentials, nats_conf
-from logpipeline_operator.jetstream import Permission, reconcile
+from logpipeline_operator.jetstream import Permission, behind, reconcile
 from waiting import eventually
 
 PAGES = (
@@ -351,11 +352,39 @@ async def test_all_shippers_answer_one_question(managed_nats: Managed) -> None:
         await eventually(all_answered, what="three answers")
 
 
-def answering(js: JetStream, said: bytes) -> Callable[[RawMessage], None]:
-    """What answers each question with *said*."""
+async def test_no_node_takes_back_what_another_one_reports(managed_nats: Managed) -> None:
+    """An answer under another shipper's name adds to that one's, and hides neither its problem nor
+    its hosts.
+    """
+    subject = ControlSubjects(NAMES.control_subject).status("shipper")
+    said = ShipperBacklog("node-b", "cannot read", {"b": (7, 400.0), "c": (1, 500.0)})
+    lies = [
+        ShipperBacklog("node-b", "", {}),
+        ShipperBacklog("node-b", "cannot read", {}),
+        ShipperBacklog("node-b", "cannot read", {"b": (9, 1.0)}),
+    ]
+    async with (
+        connected(managed_nats.operator()) as js,
+        connected(credentials_of(managed_nats, credentials.SHIPPER)) as node,
+    ):
+        answers = [each.encode() for each in (said, *lies)]
+        await node.connection.listen(subject, answering(node, *answers))
+
+        async def is_heard() -> bool:
+            return said in await behind(js.connection, managed_nats.pipeline)
+
+        await eventually(is_heard, what="all that was said of node-b")
+
+
+def answering(js: JetStream, *said: bytes) -> Callable[[RawMessage], None]:
+    """What answers each question with all of *said*, in this order."""
+
+    async def answer_all(question: RawMessage) -> None:
+        for each in said:
+            await js.connection.answer(question, each)
 
     def answer(question: RawMessage) -> None:
-        tasks.add(task := asyncio.ensure_future(js.connection.answer(question, said)))
+        tasks.add(task := asyncio.ensure_future(answer_all(question)))
         task.add_done_callback(tasks.discard)
 
     tasks: set[asyncio.Future[None]] = set()

@@ -294,6 +294,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "workqueue-stays": ({}, {"stream": {"retention": "workqueue"}}, "stream.retention"),
     "deny-delete-stays": ({"stream": {"denyDelete": True}}, {}, "stream.denyDelete"),
     "deny-purge-stays": ({"stream": {"denyPurge": True}}, {}, "stream.denyPurge"),
+    "group-stays": (collectors(group="main"), collectors(group="x"), "collectors.group"),
     "persistence-stays": (
         {}, collectors(persistence={"hostPath": "/srv/logs"}), "collectors.persistence",
     ),

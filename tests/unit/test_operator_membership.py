@@ -15,7 +15,9 @@ from logpipeline_operator import membership
 from logpipeline_operator.children.model import ManagedServer
 from logpipeline_operator.children.nats_server import USERS_ANNOTATION
 from logpipeline_operator.children.nats_tls import MARK_ANNOTATION
+from logpipeline_operator.durations import Durations
 from logpipeline_operator.membership import CollectorPod
+from logpipeline_operator.queue import Key
 
 SET = "prod-collector"
 
@@ -46,6 +48,42 @@ def test_a_collector_that_stays_away_gives_its_share_to_others() -> None:
     assert _members(pods, replicas=2, assigned=["prod-collector-0", "prod-collector-1"]) == [
         "prod-collector-0"
     ]
+
+
+def test_a_collector_whose_pod_cannot_be_made_gives_its_share_to_others() -> None:
+    """A used-up quota, say: there is no pod to say since when. Nor does one help that is made anew
+    each time.
+    """
+    assigned = ["prod-collector-0", "prod-collector-1"]
+    too_long = {"prod-collector-1": membership.AWAY_MAX_S}
+    made_again = _pod(1, is_ready=False, away_s=1)
+
+    assert _members([_pod(0)], replicas=2, assigned=assigned, absent_s=too_long) == assigned[:1]
+    assert (
+        _members([_pod(0), made_again], replicas=2, assigned=assigned, absent_s=too_long)
+        == assigned[:1]
+    )
+
+
+def test_an_absence_lasts_until_the_collector_is_ready() -> None:
+    """Whether it has a pod or not; each look sees who is absent."""
+    now = 1000.0
+    absences, key = Durations(clock=lambda: now), Key("logging", "prod")
+
+    def look(*pods: CollectorPod) -> dict[str, float]:
+        away = membership.not_ready(pods, replicas=2, stateful_set=SET)
+        return absences.of(key, away)
+
+    assert look(_pod(0)) == {"prod-collector-1": 0.0}
+    now += 100
+    assert look(_pod(0), _pod(1, is_ready=False)) == {"prod-collector-1": 100.0}
+    now += 30
+    assert look(_pod(0)) == {"prod-collector-1": 130.0}
+    assert look(_pod(0), _pod(1)) == {}
+    assert look(_pod(0)) == {"prod-collector-1": 0.0}
+    now += 5
+    absences.keep_only([])
+    assert look(_pod(0)) == {"prod-collector-1": 0.0}
 
 
 @given(
@@ -82,6 +120,18 @@ def test_nobody_waits_for_ever_for_a_hand_over() -> None:
     held = [_state(1, "prod-collector-3")]
 
     assert _keep(held, wanted=2, current=4, is_patient=False) == 2
+
+
+def test_a_pod_stays_as_long_as_partitions_are_assigned_to_it() -> None:
+    """Where no new assignment could be written, nobody else would take them, however long that
+    lasts. Scaling to none is meant, and has no successor.
+    """
+    assigned = ("prod-collector-0", "prod-collector-3")
+    held = [_state(1, "prod-collector-3")]
+
+    assert _keep(held, wanted=2, current=4, is_patient=False, assigned=assigned) == 4
+    assert _keep([], wanted=2, current=5, assigned=assigned) == 4
+    assert _keep(held, wanted=0, current=4, assigned=assigned) == 0
 
 
 def test_a_pod_of_a_broken_revision_is_freed() -> None:
@@ -137,8 +187,16 @@ def _pod(ordinal: int, *, is_ready: bool = True, away_s: float = 0.0) -> Collect
     return CollectorPod(name=f"{SET}-{ordinal}", ordinal=ordinal, is_ready=is_ready, away_s=away_s)
 
 
-def _members(pods: list[CollectorPod], *, replicas: int, assigned: list[str]) -> list[str]:
-    return membership.members(pods, replicas=replicas, assigned=assigned, stateful_set=SET)
+def _members(
+    pods: list[CollectorPod],
+    *,
+    replicas: int,
+    assigned: list[str],
+    absent_s: dict[str, float] | None = None,
+) -> list[str]:
+    return membership.members(
+        pods, replicas=replicas, assigned=assigned, stateful_set=SET, absent_s=absent_s or {}
+    )
 
 
 def _state(partition: int, owner: str, *, released: bool = False) -> PartitionState:
@@ -148,10 +206,20 @@ def _state(partition: int, owner: str, *, released: bool = False) -> PartitionSt
 
 
 def _keep(
-    survey: list[PartitionState], *, wanted: int, current: int, is_patient: bool = True
+    survey: list[PartitionState],
+    *,
+    wanted: int,
+    current: int,
+    is_patient: bool = True,
+    assigned: tuple[str, ...] = (),
 ) -> int:
     return membership.replicas_to_keep(
-        wanted=wanted, current=current, survey=survey, stateful_set=SET, is_patient=is_patient
+        wanted=wanted,
+        current=current,
+        survey=survey,
+        assigned=assigned,
+        stateful_set=SET,
+        is_patient=is_patient,
     )
 
 

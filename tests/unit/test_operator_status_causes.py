@@ -20,6 +20,7 @@ from components.status_facts import (
 from logpipeline.nats.connection import ConnectFailed
 from logpipeline.plan.apply import Outcome, Report, Result
 from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
+from logpipeline.plan.trim import Trimmed
 from logpipeline.records import assign
 from logpipeline.spec import Mistake, SpecError
 from logpipeline_operator.status import (
@@ -168,6 +169,17 @@ FACT_CASES: dict[str, tuple[dict[str, Any], Reason, str]] = {
         {"jetstream": jetstream(partition(3, lag_messages=7, lag_bytes=9, lag_s=100.0))},
         Reason.PARTITIONS_STALLED,
         "in partitions 3 (owned by prod-collector-1)",
+    ),
+    "trimming-held": (
+        {
+            "trimmed": tuple(
+                Trimmed(stream=stream, fill=0.95, below=0, messages=0, held_by="group old")
+                for stream in ("LP_team_prod_0", "LP_team_prod_3")
+            )
+        },
+        Reason.TRIMMING_HELD_BACK,
+        "LP_team_prod_0, LP_team_prod_3: more than 90 % full, and cannot be trimmed "
+        "(held by: group old)",
     ),
     "overlap": (
         {
@@ -380,3 +392,27 @@ def test_the_figures_are_what_columns_and_autoscalers_read() -> None:
             {"name": "prod-collector-1", "partitions": "2-3"},
         ],
     }
+
+
+@pytest.mark.parametrize(
+    "trimmed",
+    [
+        {"fill": 0.95, "below": 7, "held_by": "group main"},
+        {"fill": 0.6, "below": 0, "held_by": "group main"},
+        # A table has a reason of its own.
+        {"fill": 0.95, "below": 0, "held_by": "table team/prod"},
+    ],
+)
+def test_a_stream_with_room_or_that_gets_some_is_no_problem(trimmed: dict[str, Any]) -> None:
+    """Nor one that only a table holds back, which the status says in another way."""
+    facts = working(trimmed=(Trimmed(stream="LP_team_prod_0", messages=0, **trimmed),))
+
+    assert ready(facts)[0] == "True"
+
+
+def test_a_stream_that_refuses_nothing_need_not_be_trimmed() -> None:
+    """With `discard: old` the server makes room itself."""
+    held = Trimmed(stream="LP_team_prod_0", fill=1.0, below=0, messages=0, held_by="group old")
+    facts = working(pipeline=pipeline(stream={"discard": "old"}), trimmed=(held,))
+
+    assert ready(facts)[0] == "True"

@@ -27,9 +27,9 @@ class GroupTaken(Exception):
 
     def __init__(self, group: str, pipeline: str) -> None:
         super().__init__(
-            f"the group {group} of these streams belongs to LogPipeline {pipeline}: choose another "
-            "spec.collectors.group, or, if that one is gone, take its group over with "
-            "spec.stream.adopt"
+            f"the group {group} of these streams belongs to LogPipeline {pipeline}: create this "
+            "one with another spec.collectors.group, or, if that one is gone, take its group over "
+            "with spec.stream.adopt"
         )
 
 

@@ -291,6 +291,11 @@ class Trimmed:
     held_by: str
     missed_by: tuple[str, ...] = ()
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it is almost full, and nothing of it may be purged."""
+        return not self.below and self.fill >= WARN_FILL
+
 
 def fill_of(config: Mapping[str, Any], state: Mapping[str, Any]) -> float:
     """Return how full a stream is, 1.0 being full; 0.0 where it has no limits."""
@@ -449,7 +454,7 @@ class _Warnings:
     skipped: set[tuple[str, str]] = field(default_factory=set)
 
     def log(self, trimmed: Sequence[Trimmed]) -> None:
-        stuck = {each.stream: each for each in trimmed if not each.below and each.fill >= WARN_FILL}
+        stuck = {each.stream: each for each in trimmed if each.is_stuck}
         for name in stuck.keys() - self.stuck:
             log.warning(
                 "a full stream cannot be trimmed",

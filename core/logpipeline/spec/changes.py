@@ -98,6 +98,13 @@ CHANGE_RULES = (
         lambda old, new: new.stream.deny_purge or not old.stream.deny_purge,
     ),
     ChangeRule(
+        "group-stays", "collectors.group",
+        "self.spec.collectors.group == oldSelf.spec.collectors.group",
+        "cannot change: the new group would write all stored lines into the same files again, and "
+        "full streams would wait for the former group for ever; create a new LogPipeline",
+        lambda old, new: old.collectors.group == new.collectors.group,
+    ),
+    ChangeRule(
         "persistence-stays", "collectors.persistence",
         " && ".join(
             f"{_kept_cel('self', kind)} == {_kept_cel('oldSelf', kind)}" for kind in VOLUME_KINDS

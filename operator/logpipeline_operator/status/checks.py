@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from logpipeline.backlog import BEHIND_S
 from logpipeline.plan.apply import Outcome, Result
 from logpipeline.plan.model import Kind, Plan
+from logpipeline.plan.trim import WARN_FILL
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.status.errors import of_refusal
 from logpipeline_operator.status.facts import (
@@ -125,6 +126,7 @@ def findings(facts: Facts) -> list[Finding]:
         found += _of_mode(facts)
         found += _of_nats(facts)
         found += _of_jetstream(facts, facts.pipeline)
+        found += _of_trimming(facts, facts.pipeline)
         found += _of_collectors(facts, facts.pipeline)
         found += _of_shippers(facts, facts.pipeline)
         found += _of_table(facts, facts.pipeline)
@@ -173,6 +175,17 @@ def _of_jetstream(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
     yield from of_plan(jetstream, facts.name, facts.generation, is_active=facts.mode is Mode.ACTIVE)
     if pipeline.spec.collectors.replicas > 0:
         yield from _of_partitions(jetstream, pipeline)
+
+
+def _of_trimming(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
+    """Yield the streams that nothing may be purged from. Tables are reported with their state."""
+    if pipeline.spec.stream.discard == "old":
+        return  # Such a stream refuses nothing.
+    for each in facts.trimmed:
+        if each.is_stuck and not each.held_by.startswith("table "):
+            level = f"more than {WARN_FILL * 100:.0f} % full"
+            what = f"{each.stream}: {level}, and cannot be trimmed (held by: {each.held_by})"
+            yield Finding(reason=Reason.TRIMMING_HELD_BACK, part=Part.PIPELINE, what=what)
 
 
 def _of_partitions(jetstream: JetStreamFacts, pipeline: LogPipeline) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from logpipeline.backlog import ShipperBacklog
 from logpipeline.lag import PartitionState
 from logpipeline.plan.apply import Report
 from logpipeline.plan.model import Plan
+from logpipeline.plan.trim import Trimmed
 from logpipeline.records import Assignment
 from logpipeline.spec import LogPipeline, SpecError
 from logpipeline.tables.state import TableState
@@ -151,8 +152,6 @@ class JetStreamFacts:
     plan: Plan
     report: Report | None = None
     assignment: Assignment | None = None
-    # When the assignment was written, in the server's time.
-    assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
     commit_ages_s: Mapping[int, float] = field(default_factory=dict)
     # The answers of shippers that are behind, or have a problem.
@@ -195,6 +194,8 @@ class Facts:
     mode: Mode = Mode.ACTIVE
     findings: list[Finding] = field(default_factory=list)
     jetstream: JetStreamFacts | None = None
+    # The streams that were above the level at which they are trimmed.
+    trimmed: tuple[Trimmed, ...] = ()
     collectors: Workload | None = None
     shippers: Workload | None = None
     table: Workload | None = None

@@ -76,17 +76,19 @@ class Reason(Enum):
     # A user chose that nothing be changed, and something would have to be.
     PAUSED = Meaning(
         "Paused",
-        "The pipeline is paused: what runs goes on, and nothing is changed.",
+        "The pipeline is paused: what runs goes on, and nothing is changed. Full streams are "
+        "trimmed all the same.",
         "To go on, remove the annotation logpipeline.dev/paused.",
     )
     UNMANAGED = Meaning(
         "Unmanaged",
-        "spec.managementState is Unmanaged: nothing is changed.",
+        "spec.managementState is Unmanaged: nothing is changed. Full streams are trimmed all the "
+        "same.",
         "To let the operator change things again, set spec.managementState to Managed.",
     )
     READ_ONLY = Meaning(
         "ReadOnly",
-        "The operator runs with --read-only: nothing is changed.",
+        "The operator runs with --read-only: nothing is changed, and full streams are not trimmed.",
         "To let the operator change things, start it without --read-only.",
     )
 
@@ -294,8 +296,8 @@ class Reason(Enum):
     GROUP_TAKEN = Meaning(
         "GroupTaken",
         "Another LogPipeline assigns partitions to the group of these collectors.",
-        "Choose another spec.collectors.group. If the other pipeline no longer exists, "
-        "spec.stream.adopt takes its group over.",
+        "Create this one again with another spec.collectors.group. If the other pipeline no longer "
+        "exists, spec.stream.adopt takes its group over.",
     )
     DATA_LOSS_HELD = Meaning(
         "DataLossHeld",
@@ -342,6 +344,14 @@ class Reason(Enum):
         "PartitionsStalled",
         "Lines of some partitions wait to be written to files, and no collector commits them.",
         "Check the log of the partition's owner for a full, slow or broken disk.",
+    )
+    TRIMMING_HELD_BACK = Meaning(
+        "TrimmingHeldBack",
+        "Streams are almost full and cannot be trimmed, because a group of collectors or a "
+        "consumer has not read their lines. Shippers wait when they are full.",
+        "Start the named group's collectors, or the program that reads by the named consumer. If "
+        "it is gone for good, remove it: the consumer with `nats consumer rm`, the group as "
+        "docs/operations.md says (A group that is gone for good).",
     )
     SHIPPER_TROUBLE = Meaning(
         "ShipperTrouble",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from logpipeline.lag import PartitionState, StreamLag
 from logpipeline.plan.apply import Outcome, Report, Result
 from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
+from logpipeline.plan.trim import Trimmed
 from logpipeline.records import StreamPosition, assign
 from logpipeline.spec import LogPipeline, Mistake, SpecError, parse
 from logpipeline.tables.progress import TableProgress
@@ -155,6 +156,14 @@ _findings = st.builds(
     part=st.sampled_from(Part),
     what=_texts,
 )
+_trimmed = st.builds(
+    Trimmed,
+    stream=st.sampled_from(["LP_team_prod_0", "LP_team_prod_1"]),
+    fill=st.floats(0.5, 1),
+    below=st.integers(0, 1),
+    messages=st.just(0),
+    held_by=_texts,
+)
 _counts = st.integers(0, 4)
 _workloads = st.none() | st.builds(
     Workload,
@@ -276,6 +285,7 @@ def any_facts(draw: st.DrawFn) -> Facts:
         "sync": st.builds(Sync, interval=st.sampled_from(["", "always", "2m"]), why_unknown=_texts),
         "news": st.builds(News, drifted=st.lists(_texts, max_size=9)),
         "pending": st.lists(_texts, max_size=9),
+        "trimmed": st.lists(_trimmed, max_size=3).map(tuple),
         "generation": st.integers(1, 9),
     }
     # Of all wrong at once nobody learns much: a few things are, and the rest works.
