@@ -15,10 +15,10 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from http.cookiejar import CookieJar
 from pathlib import Path
 
 from logpipeline.layout import Layout, RunRecord
+from logpipeline_cli.console.access import TOKEN_HEADER
 from processes import cpu_of_tree, stop
 
 PAGES = (0, 1, 10)
@@ -60,11 +60,10 @@ class Page:
     """One open page: asks for a table once a second, as the page in a browser does."""
 
     def __init__(self, address: str, table: str) -> None:
-        jar = urllib.request.HTTPCookieProcessor(CookieJar())
-        self._opener = urllib.request.build_opener(jar, urllib.request.ProxyHandler({}))
-        self._root = address.partition("?")[0]
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._root, _, self._token = address.partition("#token=")
         self._table = table
-        self._get(address)
+        self._get(self._root)
         self.answers = 0
 
     def ask_until(self, end: threading.Event) -> None:
@@ -74,7 +73,8 @@ class Page:
             self.answers += 1
 
     def _get(self, address: str) -> None:
-        with self._opener.open(address, timeout=20) as answer:
+        request = urllib.request.Request(address, headers={TOKEN_HEADER: self._token})
+        with self._opener.open(request, timeout=20) as answer:
             answer.read()
 
 

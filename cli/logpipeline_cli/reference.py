@@ -26,7 +26,8 @@ where none or several run, choose one with `-f FILE` or `--data DIR`.
 | 64 | the arguments are wrong |
 | 130 | ended by Ctrl-C |
 
-Control characters in log lines are shown escaped (`\\x1b`) unless `--raw` is given.
+Control characters in log lines are shown escaped (`\\x1b`) unless `--raw` is given. CSV is escaped
+on a terminal, and exact in a file or pipe.
 """
 
 

@@ -62,7 +62,8 @@ class Intake:
         try:
             read = read_message(self._subjects, owned.partition, delivered)
             batch = _batch_of(read)
-            if batch is None or not (has_payload or has_its_size(batch, read.fields)):
+            headers = delivered.message.headers
+            if batch is None or not (has_payload or has_its_size(batch, headers)):
                 return
             payload = delivered.message.data if has_payload else None
             owned.writer.learn(read.host, batch, payload)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
@@ -35,6 +35,11 @@ log = logging.getLogger(__name__)
 UNCOMMITTED_COMMITS_MAX = 4
 ROOM_POLL_S = 0.1
 FULL_RETRY_S = 1.0
+# A change of the record that waits for longer is shown, so often.
+RECORD_WAIT_S = 2.0
+RECORD_WAITS = (
+    "the state bucket does not take the commit; it goes on by itself when the bucket does"
+)
 # How often rotation, compression and retention look for something to do.
 MAINTAIN_EVERY_S = 2.0
 
@@ -81,7 +86,8 @@ class OwnedPartition:
 
     *failure* is set when a commit failed: nothing is written after it. *warning* says what was
     wrong when the partition was taken. *went_back_to* is the sequence up to which the
-    stream is still what it was at the last commit, if it went back since.
+    stream is still what it was at the last commit, if it went back since. *beat* is called while a
+    commit waits for something that a restart would not bring.
     """
 
     partition: int
@@ -94,6 +100,7 @@ class OwnedPartition:
     assignment: Callable[[], int]
     commit_bytes: int
     committed_to: Callable[[OwnedPartition, float], None]
+    beat: Callable[[], None]
     committed: StreamPosition = field(init=False)
     committed_rollbacks: int = field(init=False)
     failure: Exception | None = None
@@ -305,16 +312,17 @@ class OwnedPartition:
         )
         await self._write(pending, executor)
         reach("collector.before-swap")
-        await self.held.advance(
-            position,
-            rollbacks=rollbacks,
-            assignment=self.assignment(),
-            lost_bytes=lost_bytes,
-            missing_bytes=missing_bytes,
-            missed_messages=missed_messages,
-            refused=refused,
-            went_back_to=went_back_to,
-        )
+        with self.waiting_for_record():
+            await self.held.advance(
+                position,
+                rollbacks=rollbacks,
+                assignment=self.assignment(),
+                lost_bytes=lost_bytes,
+                missing_bytes=missing_bytes,
+                missed_messages=missed_messages,
+                refused=refused,
+                went_back_to=went_back_to,
+            )
         reach("collector.after-swap")
         if self.went_back_to == went_back_to:
             self.went_back_to = None
@@ -323,6 +331,28 @@ class OwnedPartition:
         self.committed, self.committed_rollbacks = position, rollbacks
         self.marks.add(position)
 
+    @contextlib.contextmanager
+    def waiting_for_record(self) -> Iterator[None]:
+        """Show it where a change of the record within the block waits for the state bucket."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def still_waiting() -> None:
+            nonlocal timer
+            if self.commit_problem is None:
+                log.warning(RECORD_WAITS, extra={"partition": self.partition})
+            self.commit_problem = RECORD_WAITS
+            self.beat()
+            timer = loop.call_later(RECORD_WAIT_S, still_waiting)
+
+        timer = loop.call_later(RECORD_WAIT_S, still_waiting)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if self.commit_problem == RECORD_WAITS:
+                self.commit_problem = None
+
     async def _write(self, pending: PendingCommit, executor: Executor) -> None:
         while True:
             try:
@@ -330,6 +360,7 @@ class OwnedPartition:
             except SinkFull as error:
                 # Nothing is committed. The same commit is made again when there is room.
                 self.commit_problem = f"the disk is full: {error}"
+                self.beat()
                 await asyncio.sleep(FULL_RETRY_S)
             else:
                 self.commit_problem = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from logpipeline import wire
 from logpipeline.checksum import Checksum, extend
-from logpipeline.deduplication import Decision, Loss, SourceState
+from logpipeline.deduplication import Decision, Loss, SourceState, counted
 from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question, Reached
 from logpipeline_collector.sink import LocalCommit, Sink, SourceName
@@ -50,12 +50,12 @@ class PartitionWriter:
     @property
     def missing_bytes(self) -> int:
         """Bytes of all sources that never came."""
-        return self._sources.missing_bytes
+        return counted(self._sources.missing_bytes)
 
     @property
     def lost_bytes(self) -> int:
         """Bytes of all sources that shippers named as lost."""
-        return self._sources.lost_bytes
+        return counted(self._sources.lost_bytes)
 
     @property
     def lines(self) -> int:
@@ -98,30 +98,16 @@ class PartitionWriter:
         if batch is None:
             self.sink.write_foreign(host, payload, time_ns)
             return
-        data = _Payload(batch, payload)
-        decision = self._decide(host, batch, data.sum_at, is_read_again=is_read_again)
+        repeat = Repeat.READ if is_read_again else None
+        decision, data = read_new(self._sources, host, batch, payload, repeat=repeat)
         if decision.ranges:
-            self.sink.write(host, batch, data.decode(), decision.ranges, time_ns)
-        elif batch.lost:
-            # Nothing to write, but its headers are believed only with the payload that they name.
-            data.decode()
+            self.sink.write(host, batch, data, decision.ranges, time_ns)
         self._sources.learn(host, batch, decision, sequence=sequence)
         self.duplicates += not decision.ranges
         self.cut_bytes += decision.cut_bytes
         self.late_ranges += sum(part.is_late for part in decision.ranges)
         self.unknown_chains += decision.is_unknown_chain
         self.contradicted_bytes += decision.contradicted
-
-    def _decide(
-        self, host: str, batch: wire.Batch, sums: Sums | None, *, is_read_again: bool = False
-    ) -> Decision:
-        repeat = Repeat.READ if is_read_again else None
-        decision = self._sources.decide(host, batch, repeat=repeat, sums=sums)
-        if decision.is_misfit:
-            raise wire.BadMessage(
-                "misfit", f"{batch.start}-{batch.end} does not continue what is collected"
-            )
-        return decision
 
     def begin_midway(self) -> None:
         """Start each source at its first seen offset: older bytes are not expected."""
@@ -142,7 +128,7 @@ class PartitionWriter:
                 too.
         """
         data = _Payload(batch, payload)
-        decision = self._decide(host, batch, None if is_believed else data.sum_at)
+        decision = _decide(self._sources, host, batch, None if is_believed else data.sum_at)
         if payload is not None and (decision.ranges or batch.lost):
             data.decode()
         self._sources.learn(host, batch, decision)
@@ -230,6 +216,37 @@ class PartitionWriter:
         """Know what is committed, and nothing else."""
         self._last = self.sink.last()
         self._sources.load(self.sink.sources(), self._last)
+
+
+def read_new(
+    sources: Sources, host: str, batch: wire.Batch, payload: bytes, *, repeat: Repeat | None = None
+) -> tuple[Decision, bytes]:
+    """Return which bytes of a message are new by what is known of *sources*, and its bytes; these
+    are empty where nothing is new. Nothing is changed by it.
+
+    Raises:
+        BadMessage: it does not continue what is known, or its payload is not what its headers say.
+    """
+    data = _Payload(batch, payload)
+    decision = _decide(sources, host, batch, data.sum_at, repeat=repeat)
+    # A loss has nothing to write, but is believed only with the payload that it names: none.
+    return decision, data.decode() if decision.ranges or batch.lost else b""
+
+
+def _decide(
+    sources: Sources,
+    host: str,
+    batch: wire.Batch,
+    sums: Sums | None,
+    *,
+    repeat: Repeat | None = None,
+) -> Decision:
+    decision = sources.decide(host, batch, repeat=repeat, sums=sums)
+    if decision.is_misfit:
+        raise wire.BadMessage(
+            "misfit", f"{batch.start}-{batch.end} does not continue what is collected"
+        )
+    return decision
 
 
 class _Payload:

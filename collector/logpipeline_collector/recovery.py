@@ -95,11 +95,13 @@ def recover(
     record: EpochRecord | None,
     *,
     identity: str,
+    copied_from: tuple[str, ...] = (),
     member: str = "",
     is_read_again: bool = True,
 ) -> Recovery:
-    """Return how to go on in the folder *identity* of *member*. With *is_read_again*, messages are
-    read again whose lines were in a folder that is gone, as far as streams hold them.
+    """Return how to go on in the folder *identity* of *member*, which was *copied_from* others.
+    With *is_read_again*, messages are read again whose lines were in a folder that is gone, as far
+    as streams hold them.
     """
     if record is None:
         if folder is None:
@@ -109,14 +111,16 @@ def recover(
     if folder is None:
         is_gone = record.owner == member and record.folder != identity
         return _instead(record, epoch, is_read_again) if is_gone else _follow(record, epoch)
-    is_ours = record.folder == identity
+    # A member has one folder: where this is a copy of its last one, that one is left for good.
+    is_copy = record.owner == member and record.folder in copied_from
+    is_ours = record.folder == identity or is_copy
     if record.epoch < folder.epoch:
         if not is_ours and is_overtaken(folder, record):
             return _follow(record, epoch, EPOCHS_ANEW)
         return _keep(folder, epoch, max(folder.rollbacks, record.rollbacks), BUCKET_OLDER)
     if record.epoch == folder.epoch:
         return _same_epoch(folder, record, epoch, is_ours=is_ours)
-    end = _end_of(folder, record, identity)
+    end = _end_of(folder, record, identity, copied_from)
     if end is not None and is_late(folder, end):
         assert folder.previous is not None
         return Recovery(Source.UNDO, epoch, folder.previous[1].position, folder.rollbacks)
@@ -195,11 +199,16 @@ def is_late(folder: FolderCommit, end: Reached) -> bool:
     return epoch < folder.epoch or not before.is_before(end)
 
 
-def _end_of(folder: FolderCommit, record: EpochRecord, identity: str) -> Reached | None:
+def _end_of(
+    folder: FolderCommit, record: EpochRecord, identity: str, copied_from: tuple[str, ...]
+) -> Reached | None:
     """Return where the next owner after the folder's last commit began; None if unknown."""
-    former = record.succession.of(identity) if record.succession is not None else None
-    if former is not None and former.epoch == folder.epoch:
-        return former.end
+    known = record.succession
+    for name in (identity, *copied_from):
+        former = known.of(name) if known is not None else None
+        if former is not None and former.epoch == folder.epoch:
+            return former.end
+    former = known.of(identity) if known is not None else None
     if former is not None and former.epoch > folder.epoch:
         # The folder was compared with the record of that time before it took that epoch.
         return folder.reached

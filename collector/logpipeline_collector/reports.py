@@ -9,11 +9,11 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from logpipeline.nats.connection import Connection, Listener, NotSent
+from logpipeline.nats.connection import Connection, Listener, NotSent, TooLarge
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import BadRecord, Committed, GoneFolder, Progress, Question, answers
 from logpipeline.subjects import BadHost, BadSubject, ControlSubjects
@@ -40,6 +40,10 @@ STATUS_QUESTIONS_MAX = 100
 MISSING_LISTED_MAX = 50
 # Losses that a status lists, for each partition, the newest first; the sum of bytes holds all.
 LOSSES_LISTED_MAX = 200
+# Lengths of these lists that are tried until the status is longer than a message.
+LISTED_MAX = (0, 1, 2, 5, 10, 20, 50, 100, LOSSES_LISTED_MAX)
+# What an answer has beside its text.
+HEADERS_BYTES = 1024
 # A folder that was lost is reported long enough for a person to notice, and not for ever.
 GONE_LISTED_S = 86_400
 
@@ -199,8 +203,35 @@ def problem_of(worker: PartitionWorker) -> str | None:
     return worker.owned.problem or worker.owned.commit_problem or worker.problem
 
 
-def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, Any]:
-    """Return the collector's state in JSON values."""
+def encoded_report(
+    context: Context, workers: Collection[PartitionWorker], *, bytes_max: int
+) -> bytes:
+    """Return the collector's state as JSON, with lists so long that it has at most *bytes_max*: the
+    sums beside them hold all.
+    """
+    # From short lists to long ones: the whole of long ones may be hundreds of times too long.
+    fitting = b""
+    for listed_max in LISTED_MAX:
+        made = report(context, workers, listed_max=listed_max)
+        text = json.dumps(made).encode()
+        if fitting and len(text) > bytes_max:
+            break
+        fitting = text
+        if not any(_left_out(row) for row in made["partitions"]):
+            break
+    return fitting
+
+
+def _left_out(row: dict[str, Any]) -> int:
+    return int(row.get("losses_left_out", 0) + row.get("missing_left_out", 0))
+
+
+def report(
+    context: Context, workers: Iterable[PartitionWorker], *, listed_max: int = LOSSES_LISTED_MAX
+) -> dict[str, Any]:
+    """Return the collector's state in JSON values, with at most *listed_max* losses, and as many
+    sources with holes, for each partition.
+    """
     config = context.config
     return {
         "component": "collector",
@@ -214,15 +245,18 @@ def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, An
         ],
         "partitions": [
             {"partition": worker.partition, "problem": problem_of(worker)}
-            | (_ownership(worker.owned) if worker.owned else {})
+            | (_ownership(worker.owned, listed_max) if worker.owned else {})
             for worker in workers
             if worker.is_wanted or worker.owned
         ],
     }
 
 
-def _ownership(owned: OwnedPartition) -> dict[str, Any]:
+def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
     writer = owned.writer
+    missing, losses = writer.missing(), writer.losses()
+    missing_listed = missing[: min(MISSING_LISTED_MAX, listed_max)]
+    losses_listed = losses[: min(LOSSES_LISTED_MAX, listed_max)]
     return {
         "epoch": owned.epoch,
         "position": owned.committed.sequence,
@@ -239,14 +273,16 @@ def _ownership(owned: OwnedPartition) -> dict[str, Any]:
         "missing_bytes": writer.missing_bytes,
         "missing": [
             {"host": host, "source": source, "bytes": count}
-            for host, source, count in writer.missing()[:MISSING_LISTED_MAX]
+            for host, source, count in missing_listed
         ],
+        "missing_left_out": len(missing) - len(missing_listed),
         "lost_bytes": writer.lost_bytes,
         "damaged_bytes": writer.damaged_bytes,
         "losses": [
             {"host": host, "source": source, **loss._asdict()}
-            for host, source, loss in writer.losses()[:LOSSES_LISTED_MAX]
+            for host, source, loss in losses_listed
         ],
+        "losses_left_out": len(losses) - len(losses_listed),
         "duplicates": writer.duplicates,
         "late_ranges": writer.late_ranges,
         "cut_bytes": writer.cut_bytes,
@@ -293,9 +329,13 @@ class StatusReports:
     async def _answer_forever(self) -> None:
         while True:
             question = await self._questions.get()
-            text = json.dumps(report(self._context, self._workers.values()))
+            connection = self._context.connection
+            bytes_max = connection.max_payload_bytes - HEADERS_BYTES
+            text = encoded_report(self._context, self._workers.values(), bytes_max=bytes_max)
             try:
-                await self._context.connection.answer(question, text.encode())
+                await connection.answer(question, text)
+            except TooLarge as error:
+                log.warning("status not answered", extra={"reason": str(error)})
             except NotSent as error:
                 log.debug("status not answered", extra={"reason": str(error)})
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 from logpipeline.descriptors import files_at_once
+from logpipeline.letter_room import LetterRoom
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
@@ -17,7 +18,7 @@ from logpipeline.records import Assignment
 from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.context import Context
-from logpipeline_collector.dead_letters import DeadLetters, GivenUp, LetterRoom
+from logpipeline_collector.dead_letters import DeadLetters, GivenUp
 from logpipeline_collector.epochs import EpochRecords
 from logpipeline_collector.files.output import Descriptors
 from logpipeline_collector.files.partition import FileStorage
@@ -36,8 +37,8 @@ log = logging.getLogger(__name__)
 # Commits wait for disks, not for processors.
 THREADS = 4
 # Descriptors beside those of collected files: connections, who asks for metrics, the own folder;
-# and for each partition its database, with two files beside it, and a folder.
-OTHERS_OPEN, OPEN_PER_PARTITION = 64, 4
+# and for each partition its database, with two files beside it, a folder and the volume.
+OTHERS_OPEN, OPEN_PER_PARTITION = 64, 5
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -35,7 +35,6 @@ implementation.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -90,7 +89,9 @@ class LocalCommit(NamedTuple):
             epoch, before = self.previous
             # Older programs read the first two.
             previous = (epoch, _list(before.position), before.rollbacks)
-        return json.dumps((self.number, self.epoch, _list(self.position), self.rollbacks, previous))
+        return json_text.dump(
+            (self.number, self.epoch, _list(self.position), self.rollbacks, previous)
+        )
 
     @staticmethod
     def decode(text: str) -> LocalCommit:

@@ -5,7 +5,6 @@ goes on where the last owner stopped, and still recognises what comes twice.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -57,7 +56,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the manifest as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json_text.dump(asdict(self)).encode()
 
     @staticmethod
     def decode(value: bytes) -> Manifest:
@@ -93,12 +92,13 @@ class SnapshotStore:
         """Store *snapshot*, and return the sequence by which `read` finds it.
 
         Raises:
+            SnapshotBroken: it is larger than `read` takes.
             NotSent, OutcomeUnknown, ApiError: it is not stored completely; try again later.
         """
-        chunks = [
-            (await self._js.publish(self._subject, chunk)).sequence
-            for chunk in self._cut(snapshot.sources)
-        ]
+        parts = list(self._cut(snapshot.sources))
+        if len(parts) > CHUNKS_MAX or len(snapshot.sources) > SNAPSHOT_BYTES_MAX:
+            raise SnapshotBroken(f"{len(snapshot.sources)} bytes in {len(parts)} chunks")
+        chunks = [(await self._js.publish(self._subject, part)).sequence for part in parts]
         manifest = Manifest(
             VERSION,
             self._partition,

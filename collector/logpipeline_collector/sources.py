@@ -195,9 +195,15 @@ class BadSnapshot(ValueError):
 
 
 def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
-    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
+    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON.
+
+    Raises:
+        BadSnapshot: it is larger than `decode_snapshot` takes.
+    """
     sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
     body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
+    if len(body) > SNAPSHOT_BYTES_MAX:
+        raise BadSnapshot(f"{len(body)} bytes of sources; a snapshot has {SNAPSHOT_BYTES_MAX}")
     return zlib.crc32(body).to_bytes(4, "big") + zstd.Compressor(LEVEL).compress(body)
 
 

@@ -41,6 +41,7 @@ from logpipeline_collector.recovery import (
 )
 from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
+from logpipeline_collector.sources import BadSnapshot
 from logpipeline_collector.stream_position import (
     Marks,
     StreamMissing,
@@ -119,6 +120,7 @@ def settle(
         recover,
         record=record,
         identity=context.folder.identity,
+        copied_from=context.folder.copied_from,
         member=context.config.member,
         is_read_again=context.config.on_empty_volume == "Reread",
     )
@@ -229,15 +231,22 @@ def is_behind(start: StreamPosition, position: StreamPosition) -> bool:
 
 
 async def catch_up(
-    js: JetStream, intake: Intake, owned: OwnedPartition, name: ConsumerName, start: StreamPosition
+    js: JetStream,
+    intake: Intake,
+    owned: OwnedPartition,
+    name: ConsumerName,
+    start: StreamPosition,
+    goes_on: Callable[[], bool],
 ) -> int:
     """Bring the sources' positions from *start* up to where the owned partition begins, and return
     how many messages' headers were read. Where the stream went back since the record was written,
     what it still has of what the record covers is in predecessors' folders: it is learned as well,
     and the partition begins behind it.
 
+    *goes_on* is asked again and again, and says whether the partition is still wanted.
+
     Raises:
-        Interrupted: reading broke off; begin again with the snapshot.
+        Interrupted: reading broke off, or is not wanted any more; begin again with the snapshot.
     """
     if not (is_behind(start, owned.position) or owned.verified is not None):
         return 0
@@ -249,7 +258,7 @@ async def catch_up(
     learner = _Learner(js, intake, owned, headers_only=headers_only)
     try:
         await reader.open(start)
-        return await _take_until(reader, learner, owned)
+        return await _take_until(reader, learner, owned, goes_on)
     finally:
         await reader.close(delete=True)
 
@@ -277,11 +286,19 @@ class _Learner:
             self._intake.learn(self._owned, whole, has_payload=True)
 
 
-async def _take_until(reader: StreamReader, learner: _Learner, owned: OwnedPartition) -> int:
+async def _take_until(
+    reader: StreamReader, learner: _Learner, owned: OwnedPartition, goes_on: Callable[[], bool]
+) -> int:
     taken = 0
     is_more = reader.pending > 0
     while is_more:
-        for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
+        if not goes_on():
+            raise Interrupted("the partition is no longer assigned to this collector")
+        deliveries = await reader.take(timeout_s=TAKE_TIMEOUT_S)
+        if not deliveries:
+            # What was pending may have been removed from the stream meanwhile.
+            is_more = reader.pending > 0
+        for delivered in deliveries:
             if not owned.is_covered(delivered):
                 return taken
             await learner.learn(delivered)
@@ -297,14 +314,15 @@ async def _take_until(reader: StreamReader, learner: _Learner, owned: OwnedParti
 async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
     """Store the sources' committed positions for a successor; return whether it worked."""
     former = owned.held.record.snapshot
-    snapshot = await owned.snapshot()
     try:
+        snapshot = await owned.snapshot()
         sequence = await store.write(snapshot)
         await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
         owned.note_snapshot(snapshot)
         if former:
             await store.drop_before(former)
-    except (NotSent, OutcomeUnknown, ApiError) as error:
+    except (NotSent, OutcomeUnknown, ApiError, SnapshotBroken, BadSnapshot) as error:
+        # A snapshot that no successor could read would let the stream be trimmed up to it.
         log.warning(
             "no snapshot of the sources' positions could be stored",
             extra={"partition": owned.partition, "reason": str(error)},
@@ -321,12 +339,21 @@ class NotYet:
 
 
 class TakeOver:
-    """Attempts to take over one partition."""
+    """Attempts to take over one partition. *goes_on* is asked while it takes long, and says whether
+    the partition is still wanted.
+    """
 
-    def __init__(self, context: Context, partition: int, generation: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        partition: int,
+        generation: Callable[[], int],
+        goes_on: Callable[[], bool],
+    ) -> None:
         self._context = context
         self._partition = partition
         self._generation = generation
+        self._goes_on = goes_on
 
     async def attempt(self) -> OwnedPartition | NotYet:
         """Return the owned partition, or why it is not ours yet.
@@ -408,6 +435,7 @@ class TakeOver:
             assignment=self._generation,
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
+            beat=self._beat,
         )
         if held.record.begun or held.record.begun_ns:
             owned.begin_midway()
@@ -433,6 +461,9 @@ class TakeOver:
             },
         )
         return owned
+
+    def _beat(self) -> None:
+        self._goes_on()
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config
@@ -481,7 +512,7 @@ class TakeOver:
             # not in it.
             start = (await verify(context.js, owned.stream, start, owned.marks)).position
         name = context.next_consumer(owned.epoch)
-        headers = await catch_up(context.js, context.intake, owned, name, start)
+        headers = await catch_up(context.js, context.intake, owned, name, start, self._goes_on)
         # Our older files end before the other folder's begin, so reading files by age is in order.
         await in_thread(context.executor, owned.writer.sink.set_aside, time.time())
         # From here on, our own folder has what was brought, also after a crash.
@@ -505,7 +536,8 @@ class TakeOver:
         shippers must not send it again because we do not know it.
         """
         owned.begin_midway()
-        await owned.held.begin_behind(owned.position)
+        with owned.waiting_for_record():
+            await owned.held.begin_behind(owned.position)
         owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()
         log.warning(SOURCES_UNKNOWN, extra={"partition": self._partition, "epoch": owned.epoch})

@@ -90,13 +90,25 @@ class PartitionWorker:
                 self.beat_s = time.monotonic()
                 await self._pause(TAKE_TIMEOUT_S)
                 continue
-            taker = TakeOver(self._context, self.partition, lambda: self._last_generation)
+            self.beat_s = time.monotonic()
+            taker = TakeOver(
+                self._context, self.partition, lambda: self._last_generation, self._goes_on
+            )
             taken = await taker.attempt()
             if isinstance(taken, NotYet):
                 self._note(taken.reason)
-                await self._pause(RETRY_S)
+                if self._goes_on():
+                    await self._pause(RETRY_S)
+                else:
+                    # The attempt may have ended behind the swap: the record names us then, and no
+                    # other member takes from one that lives.
+                    await self._tidy()
             elif not await self._hold(taken):
                 await self._tidy()
+
+    def _goes_on(self) -> bool:
+        self.beat_s = time.monotonic()
+        return self.is_wanted
 
     async def _tidy(self) -> None:
         while self.partition in self._context.storage.partitions():
@@ -261,7 +273,8 @@ class PartitionWorker:
             await self._snapshot(owned)
         else:
             await self._restore_snapshot(owned)
-        await owned.held.release()
+        with owned.waiting_for_record():
+            await owned.held.release()
         reach("collector.after-release")
         self._context.metrics.releases.labels(self.partition).inc()
         log.info(

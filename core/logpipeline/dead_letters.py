@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from logpipeline import json_text
+from logpipeline.declared_types import checked
 from logpipeline.nats.connection import NotSent, OutcomeUnknown, TooLarge, headers_size
 from logpipeline.nats.jetstream import (
     STILL_IN_PROCESS,
@@ -23,6 +24,7 @@ from logpipeline.nats.jetstream import (
     time_ns_of,
 )
 from logpipeline.subjects import dead_letter_subject
+from logpipeline.wire import whole_number
 
 log = logging.getLogger(__name__)
 
@@ -142,22 +144,29 @@ def decode(headers: bytes, payload: bytes) -> Letter:
         name, _, value = line.partition(":")
         fields.setdefault(name, value.strip())
     try:
-        return Letter(
+        letter = Letter(
             reason=fields["Dead-Reason"],
             detail=fields["Dead-Detail"],
             stream=fields["Dead-Stream"],
             created=fields.get("Dead-Created", ""),
-            sequence=int(fields["Dead-Sequence"]),
-            time_ns=int(fields["Dead-Time-Ns"]),
+            sequence=_number(fields["Dead-Sequence"]),
+            time_ns=_number(fields["Dead-Time-Ns"]),
             subject=json_text.parse(fields["Dead-Subject"]),
             headers=json_text.parse(fields["Dead-Headers"]).encode("utf-8", "surrogateescape"),
             payload=payload,
-            payload_bytes=int(fields["Dead-Bytes"]),
+            payload_bytes=_number(fields["Dead-Bytes"]),
             consumer=fields.get("Dead-Consumer", ""),
             is_gone="Dead-Gone" in fields,
         )
-    except (KeyError, ValueError, AttributeError) as error:
+        return checked(letter)
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise NoLetter(f"no dead letter: {error!r}") from error
+
+
+def _number(text: str) -> int:
+    if (number := whole_number(text)) is None:
+        raise ValueError(f"not a number: {text[:40]!r}")
+    return number
 
 
 async def keep(js: JetStream, root: str, partition: int, letter: Letter) -> bool:

@@ -10,15 +10,32 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from logpipeline import checksum
-from logpipeline.extents import HOLES_MAX, Extent, GenerationState, Repeat, Sums, lose, take
+from logpipeline.extents import (
+    HOLES_MAX,
+    Extent,
+    GenerationState,
+    Repeat,
+    Sums,
+    lose,
+    missing_bytes,
+    take,
+)
 from logpipeline.records import Committed
 from logpipeline.spans import Span, inside, outside
 from logpipeline.wire import Batch
 
 # kubelet keeps five generations, logrotate some weeks of them; the oldest are forgotten first.
 GENERATIONS_MAX = 256
+# Sums of bytes go no further. A node may name any bytes as lost, and what a sum has to fit into is
+# read by others: JSON of ours holds 64 bits, columns and metrics have a sign beside 63.
+COUNT_MAX = 2**63 - 1
 # Losses of a source that are listed; the oldest further ones are only counted.
 LOSSES_MAX = 64
+
+
+def counted(total: int) -> int:
+    """Return *total*, a sum of bytes that others named, within the limits of such a sum."""
+    return max(0, min(total, COUNT_MAX))
 
 
 class Loss(NamedTuple):
@@ -49,9 +66,8 @@ class SourceState(NamedTuple):
     @property
     def missing(self) -> int:
         """Bytes of all holes."""
-        return self.given_up + sum(
-            known.missing for known in self.generations if not known.is_whole
-        )
+        holes = sum(known.missing for known in self.generations if not known.is_whole)
+        return counted(self.given_up + holes)
 
     def find(self, name: str) -> int | None:
         """Return the place of the generation *name*."""
@@ -67,7 +83,7 @@ class SourceState(NamedTuple):
         given_up, generations = self.given_up, self.generations
         while len(known.extents) > HOLES_MAX + 1 and not known.is_chained:
             first, second, *rest = known.extents
-            given_up += second.start - first.end
+            given_up += missing_bytes((first.end, second.start))
             known = known._replace(extents=(Extent(first.start, second.end), *rest))
         if place is not None:
             former = generations[place]
@@ -81,7 +97,7 @@ class SourceState(NamedTuple):
                 given_up += generations[0].missing
                 generations = generations[1:]
             generations = (*generations, known)
-        return self._replace(generations=generations, given_up=given_up)
+        return self._replace(generations=generations, given_up=counted(given_up))
 
 
 class Range(NamedTuple):
@@ -151,7 +167,7 @@ def decide(
     ranges = _ranges(taken.new, known.high)
     fresh = sum(part.end - part.start for part in ranges)
     state = state.with_known(place, taken.known)._replace(
-        written=state.written + fresh, lost=state.lost - found, losses=losses
+        written=counted(state.written + fresh), lost=counted(state.lost - found), losses=losses
     )
     cut_bytes = batch.end - batch.start - fresh if ranges else 0
     return Decision(
@@ -185,7 +201,7 @@ def _ranges(new: Iterable[Span], high: int) -> tuple[Range, ...]:
 def _with_losses(state: SourceState, batch: Batch, named: Iterable[Span]) -> SourceState:
     losses = [Loss(batch.generation, *span, batch.lost, batch.first_time_ns) for span in named]
     return state._replace(
-        lost=state.lost + sum(loss.end - loss.start for loss in losses),
+        lost=counted(state.lost + sum(loss.end - loss.start for loss in losses)),
         losses=(*state.losses, *losses)[-LOSSES_MAX:],
     )
 

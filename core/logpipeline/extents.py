@@ -134,10 +134,7 @@ class GenerationState(NamedTuple):
     @property
     def missing(self) -> int:
         """Bytes of the holes, but for those that cannot be believed."""
-        if self.is_whole:
-            return 0
-        sizes = (end - start for start, end in self.holes)
-        return sum(size for size in sizes if size <= HOLE_BYTES_COUNTED_MAX)
+        return 0 if self.is_whole else sum(map(missing_bytes, self.holes))
 
     @property
     def is_chained(self) -> bool:
@@ -147,6 +144,12 @@ class GenerationState(NamedTuple):
     def is_anchored(self, extent: Extent) -> bool:
         """Return whether *extent* goes back to where shipping began, or to what came first."""
         return extent.start == self.begun
+
+
+def missing_bytes(hole: Span) -> int:
+    """Return how many bytes of *hole* count as missing."""
+    size = hole[1] - hole[0]
+    return size if size <= HOLE_BYTES_COUNTED_MAX else 0
 
 
 class Taken(NamedTuple):

@@ -13,7 +13,7 @@ import signal
 VARIABLE = "LOGPIPELINE_FAILPOINT"
 
 _name, _, _count = os.environ.get(VARIABLE, "").partition(":")
-_left = {_name: int(_count) if _count.isdigit() else 1} if _name else {}
+_left = {_name: int(_count) if _count.isdecimal() else 1} if _name else {}
 
 
 def reach(name: str) -> None:

@@ -50,6 +50,25 @@ class FileLock:
             raise
         return cls(path, descriptor)
 
+    @staticmethod
+    def is_held(path: Path) -> bool | None:
+        """Return whether a process holds the lock on *path*; None if there is no such file.
+
+        If none does, the file is locked for a moment by this look: whoever takes the lock just then
+        is refused.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def write_owner(self, pid: int) -> None:
         """Write the process id *pid* into the file, for messages to those who find it locked."""
         os.ftruncate(self.descriptor, 0)

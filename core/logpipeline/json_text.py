@@ -40,6 +40,19 @@ def parse(text: str | bytes | bytearray) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def dump(value: Any, *, sort_keys: bool = False) -> str:
+    """Return *value* as JSON without spaces, in ASCII: for what a part of a pipeline stores, and
+    has to be able to read.
+
+    Raises:
+        ValueError: `parse` would refuse it.
+    """
+    text = (_SORTING if sort_keys else _ENCODER).encode(value)
+    if _LONG_INTEGER.search(text):
+        parse(text)
+    return text
+
+
 def no_constant(word: str) -> float:
     """Refuse NaN and its like.
 
@@ -68,5 +81,7 @@ def _integer(text: str) -> int:
     raise ValueError(f"an integer has more than 64 bits: {text[:40]}")
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_SORTING = json.JSONEncoder(separators=(",", ":"), allow_nan=False, sort_keys=True)
 _DECODER = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 _CHECKING = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, parse_int=_integer)

@@ -10,6 +10,7 @@ from typing import Any
 
 from logpipeline import json_text
 from logpipeline.declared_types import checked
+from logpipeline.filelock import FileLock
 
 RUN_FILE = "run.json"
 # As Prometheus' `file_sd_configs` reads it.
@@ -74,15 +75,22 @@ class Layout:
         return self.data / "pipeline.yaml"
 
     @property
+    def lock_file(self) -> Path:
+        """Held by the process that runs the pipeline; `up` makes it before anything else."""
+        return self.data / "run.lock"
+
+    @property
     def own_folders(self) -> tuple[Path, ...]:
         """The folders that the pipeline itself writes."""
         return tuple(self.data / name for name in OWN_FOLDERS)
 
     @property
     def everything(self) -> tuple[Path, ...]:
-        """All files and folders that the pipeline and its commands write."""
-        own = ("nats-users", "pipeline.yaml", RUN_FILE, TARGETS_FILE, "run.lock")
-        return (*self.own_folders, *(self.data / name for name in own))
+        """All files and folders that the pipeline and its commands write, in the order in which
+        they are removed: a removal that ends early leaves the signs of whose folder it is.
+        """
+        records = (self.run_file, self.targets_file)
+        return (*self.own_folders, self.logins, *records, self.pipeline, self.lock_file)
 
     @property
     def table(self) -> Path:
@@ -183,7 +191,7 @@ class RunRecord:
             raise NoPipeline(
                 f"{layout.run_file} is damaged; remove it, and start `logpipeline up` again"
             ) from error
-        return record if _is_alive(record.pid) else None
+        return record if _runs(layout, record.pid) else None
 
 
 def _replace(path: Path, content: Any, *, mode: int) -> None:
@@ -219,10 +227,19 @@ def running_layout(
         return Layout(default_data(*pipeline))
     root = data_root()
     found = [Layout(path) for path in sorted(root.iterdir())] if root.is_dir() else []
-    running = [layout for layout in found if RunRecord.read(layout) is not None]
+    running, damaged = [], None
+    for layout in found:
+        try:
+            if RunRecord.read(layout) is not None:
+                running.append(layout)
+        except NoPipeline as error:
+            # Of a pipeline that may not be meant.
+            damaged = error
     if len(running) == 1:
         return running[0]
     if not running:
+        if damaged is not None:
+            raise damaged
         raise NoPipeline(
             f"no pipeline runs below {root}; start one with `logpipeline up -f FILE`, or choose "
             f"one with {words.data} or {words.file}"
@@ -231,6 +248,17 @@ def running_layout(
     raise NoPipeline(
         f"several pipelines run ({names}); choose one with {words.data} or {words.file}"
     )
+
+
+def _runs(layout: Layout, pid: int) -> bool:
+    """Return whether the process *pid*, which wrote the record in *layout*, still runs the pipeline
+    there.
+    """
+    if not _is_alive(pid):
+        return False
+    # After a crash of the machine another program may have that number. Without the lock's file,
+    # which somebody removed then, only the number is known.
+    return FileLock.is_held(layout.lock_file) is not False
 
 
 def _is_alive(pid: int) -> bool:

@@ -129,7 +129,7 @@ def to_int(value: Any) -> int | None:
 def to_float(value: Any) -> float | None:
     """Return *value* as a double: a number, or a text of one."""
     if isinstance(value, str):
-        value = _parsed(float, value) if value[-1:].isdigit() or value[-1:] == "." else None
+        value = _parsed(float, value) if value[-1:].isdecimal() or value[-1:] == "." else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     found = float(value)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from logpipeline.nats.pull import Delivered
 from logpipeline.subjects import BadHost, BadSubject, Subjects
-from logpipeline.wire import BadMessage, Batch, decode_headers, parse_headers
+from logpipeline.wire import BadMessage, Batch, decode_headers, parse_headers, whole_number
 
-# nats-server adds it for a reader of headers alone: the size of the payload.
-SIZE_HEADER = "Nats-Msg-Size"
+# nats-server adds it, last, for a reader of headers alone: the size of the payload.
+_SIZE = b"\r\nNats-Msg-Size:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,21 @@ def read_message(subjects: Subjects, partition: int, delivered: Delivered) -> Re
     return Read(host, decode_headers(fields) if fields else None, fields)
 
 
-def has_its_size(batch: Batch, fields: dict[str, str]) -> bool:
-    """Return whether a message that was read without its payload can be what its headers say."""
+def payload_bytes(headers: bytes) -> int | None:
+    """Return how long the payload is of a message that was read without it, from its block of
+    *headers*; None where the server does not say.
+    """
+    # A publisher may have written the same header, which then stands before the server's.
+    text = headers.rpartition(_SIZE)[2].partition(b"\r\n")[0]
+    return whole_number(text.decode("utf-8", "replace").strip())
+
+
+def has_its_size(batch: Batch, headers: bytes) -> bool:
+    """Return whether a message that was read without its payload can be what its *headers*, which
+    describe *batch*, say.
+    """
     # A range that its payload contradicts was not written, so it must not count as known. Of a
     # compressed payload the size says nothing.
-    size = fields.get(SIZE_HEADER, "")
-    return batch.compressed or not size.isdigit() or int(size) == batch.end - batch.start
+    size = payload_bytes(headers)
+    expected = 0 if batch.lost else batch.end - batch.start
+    return batch.compressed or size is None or size == expected

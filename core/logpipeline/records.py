@@ -6,7 +6,6 @@ Everything here is data. Collectors and the assigner decide who may write which 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass
@@ -566,4 +565,4 @@ def member_key(group: str, member: str) -> str:
 def _dump(data: Any) -> bytes:
     # A source may hold bytes that are no UTF-8; json writes their surrogates as escapes, and reads
     # them back.
-    return json.dumps(data, separators=(",", ":")).encode("ascii")
+    return json_text.dump(data).encode("ascii")

@@ -4,7 +4,6 @@ rename.
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from pathlib import Path
@@ -26,8 +25,9 @@ def write_state(path: Path, kind: str, version: int, data: Any) -> None:
 
     Raises:
         OSError: the disk is full or failing; the old state is untouched.
+        ValueError: *data* is what `read_state` would refuse; the old state is untouched.
     """
-    body = json.dumps(data, separators=(",", ":"), sort_keys=True).encode()
+    body = json_text.dump(data, sort_keys=True).encode()
     head = f"{kind} {version} {zlib.crc32(body):08x} {len(body)}\n".encode()
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

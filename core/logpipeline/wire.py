@@ -28,6 +28,7 @@ HEADER_BYTES_MAX = 16 * 1024
 SOURCE_CHARS_MAX = 4096
 LABELS_MAX = 32
 OFFSET_MAX = 1 << 62
+NUMBER_DIGITS_MAX = 19
 
 Format = Literal["cri", "plain"]
 # One token, for metrics: `rotated`, `server`, `binary`, …
@@ -300,10 +301,20 @@ def _unquoted(text: str) -> str:
     return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number that *text* of another process is, of 19 decimal digits at most; None where
+    it is none.
+    """
+    # `isdigit` alone takes digits that `int` does not, as a raised two.
+    is_number = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
+    return int(text) if is_number else None
+
+
 def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > OFFSET_MAX:
+    number = whole_number(text)
+    if number is None or number > OFFSET_MAX:
         raise BadMessage("bad-number", f"{name} {text[:40]!r}")
-    return int(text)
+    return number
 
 
 def _range(name: str, text: str) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logpipeline.spec.api import GROUP, PIPELINE_LABEL
-from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
+from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Desired, Manifest
 from logpipeline_operator.cluster.objects import (
     annotations_of,
     has_controller,
@@ -90,18 +90,20 @@ def title(manifest: Mapping[str, Any]) -> str:
 
 
 def changes(
-    desired: Sequence[Manifest],
+    desired: Desired,
     live: Iterable[Manifest],
     *,
     owner_uid: str,
     pipeline: str,
     may_adopt: bool,
 ) -> Changes:
-    """Return the changes that make the *live* children of *pipeline* as *desired*."""
+    """Return the changes that make the *live* children of *pipeline* as *desired*. A child is
+    deleted only if it is known that it is not wanted.
+    """
     found = {place(manifest): manifest for manifest in live}
     apply: list[Wanted] = []
     foreign: list[str] = []
-    for manifest in desired:
+    for manifest in desired.manifests:
         there = found.pop(place(manifest), None)
         if there is not None and not _is_ours(there, owner_uid, pipeline, may_adopt=may_adopt):
             foreign.append(title(manifest))
@@ -112,7 +114,9 @@ def changes(
     unwanted = [
         there
         for there in found.values()
-        if _is_ours(there, owner_uid, pipeline, may_adopt=False) and not is_ending(there)
+        if _is_ours(there, owner_uid, pipeline, may_adopt=False)
+        and not is_ending(there)
+        and not desired.may_include(there)
     ]
     return Changes(apply=tuple(apply), delete=tuple(unwanted), foreign=tuple(foreign))
 

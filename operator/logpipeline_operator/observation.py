@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from logpipeline_operator.children import names
-from logpipeline_operator.children.model import Component, Manifest
+from logpipeline_operator.children.model import Component, Desired, Manifest
 from logpipeline_operator.cluster.kinds import SPARK_APPLICATION
 from logpipeline_operator.differences import Place
 from logpipeline_operator.pod_namespaces import PodNamespaces
@@ -29,8 +29,7 @@ class Observation(Facts):
     pod_namespaces: PodNamespaces = field(default_factory=PodNamespaces)
     # Collectors that there must be now: more than wanted while some hand over.
     replicas: int | None = None
-    # Children that there should be; empty if they could not be decided.
-    desired: tuple[Manifest, ...] = ()
+    desired: Desired | None = None
     # The titles of children whose names other owners' objects have.
     foreign: list[str] = field(default_factory=list)
 
@@ -41,10 +40,11 @@ class Observation(Facts):
     def concluded(self) -> Observation:
         """Return this observation with the workloads and the findings that its objects show."""
         applications = self._applications()
+        desired = self.desired.manifests if self.desired else ()
         findings = [
             *self.findings,
             *pods.problems(self.pods, self.claims, self.refusals),
-            *pods.endpoint_problems(self.desired, self.slices, self.pods),
+            *pods.endpoint_problems(desired, self.slices, self.pods),
             *pods.spark_problems(applications),
         ]
         pipeline = self.pipeline

@@ -17,7 +17,7 @@ from logpipeline.spec.pods import query_of
 from logpipeline_operator import child_objects
 from logpipeline_operator.child_objects import Applied, apply_changes
 from logpipeline_operator.children import ChildSettings, names, shippers
-from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.model import Desired, Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.objects import is_ending
@@ -96,7 +96,11 @@ async def bind(
         # All bindings have the same name, so each is compared alone.
         found = [there[namespace]] if namespace in there else []
         apply += changes(
-            [manifest], found, owner_uid=pipeline.uid, pipeline=pipeline.name, may_adopt=True
+            Desired(manifests=(manifest,)),
+            found,
+            owner_uid=pipeline.uid,
+            pipeline=pipeline.name,
+            may_adopt=True,
         ).apply
     unwanted = tuple(each for namespace, each in there.items() if namespace not in wanted)
     if may_write:

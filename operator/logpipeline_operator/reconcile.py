@@ -34,7 +34,7 @@ from logpipeline_operator import (
 )
 from logpipeline_operator.access import Access, Links, Login, ServerTls
 from logpipeline_operator.callout.refusals import RefusedLogins
-from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
+from logpipeline_operator.children import ChildSettings, Desired, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
 from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence, NotFound
@@ -148,6 +148,8 @@ class Reconciler:
                     self._features.forget()
                     return await self._reconcile(key, seen.resource, is_again=True)
                 seen.findings.append(errors.of_kubernetes(differences.title(resource), error))
+                # It may be that of one kind only, which the next reconciliation then leaves out.
+                self._features.forget()
         is_settled = await self._reporter.report(seen)
         self._news.pop(key, None)
         self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
@@ -213,21 +215,23 @@ class Reconciler:
             return
         self._note_tls(key, seen, login.tls)
         seen.news.drifted += login.put_right
-        await self._observe(seen, pipeline, login)
+        desired = await self._observe(seen, pipeline, login)
         await self._delete_stuck_pods(seen, pipeline)
         if seen.may_write:
-            growths = volume_claims.to_grow(seen.desired, seen.claims)
+            growths = volume_claims.to_grow(desired.manifests, seen.claims)
             seen.findings += await child_objects.grow(self.cluster, pipeline.namespace, growths)
         collectors = ("StatefulSet", names.collector(pipeline))
-        others = [m for m in seen.desired if differences.place(m) != collectors]
-        await self._apply(seen, pipeline, others, keep={collectors})
+        others = [m for m in desired.manifests if differences.place(m) != collectors]
+        wanted = replace(desired, manifests=tuple(others))
+        await self._apply(seen, pipeline, wanted, keep={collectors})
         await self._bind(seen, pipeline)
         if seen.may_write:
             isolated = membership.isolated_servers(seen.pods, pipeline, login.server)
             await child_objects.delete_pods(self.cluster, isolated)
         await self._reconcile_jetstream(key, seen, pipeline, login.files)
         # Last, since JetStream shows which collectors still hold partitions.
-        wanted = [m for m in seen.desired if differences.place(m) == collectors]
+        own = [m for m in desired.manifests if differences.place(m) == collectors]
+        wanted = replace(desired, manifests=tuple(own))
         await self._apply_collectors(seen, pipeline, wanted)
 
     async def _delete_stuck_pods(self, seen: Observation, pipeline: LogPipeline) -> None:
@@ -244,7 +248,7 @@ class Reconciler:
         else:
             self.metrics.certificate_ends.labels(key.namespace, key.name).set(tls.ends)
 
-    async def _observe(self, seen: Observation, pipeline: LogPipeline, login: Login) -> None:
+    async def _observe(self, seen: Observation, pipeline: LogPipeline, login: Login) -> Desired:
         key = Key(pipeline.namespace, pipeline.name)
         seen.pod_namespaces = await pod_namespaces.observe(self.cluster, pipeline)
         if seen.pod_namespaces.finding is not None:
@@ -255,36 +259,33 @@ class Reconciler:
             server=login.server,
             pod_namespaces=seen.pod_namespaces.listed,
         )
-        try:
-            seen.desired = tuple(build(pipeline, settings))
-        except NoImage as error:
-            seen.findings.append(errors.of_no_image(error))
-        table = pipeline.spec.table
-        has_spark = bool(settings.features.spark_api)
-        if table.enabled and table.runner == "sparkApplication" and not has_spark:
-            seen.findings.append(errors.of_no_spark_operator())
-        found = await child_objects.children(self.cluster, pipeline, seen.desired, kinds(settings))
+        wanted = build(pipeline, settings).manifests
+        found = await child_objects.children(self.cluster, pipeline, wanted, kinds(settings))
         seen.children = {differences.place(manifest): manifest for manifest in found}
         seen.pods = await child_objects.pods(self.cluster, key)
         seen.claims = await child_objects.claims(self.cluster, key)
         seen.slices = await child_objects.endpoint_slices(self.cluster, key)
         there = seen.child("StatefulSet", names.nats(pipeline))
-        if seen.desired:
-            server = replace(
-                login.server,
-                has_accounts=volume_claims.may_have_accounts(pipeline, there, seen.claims),
-                began_with_tls=volume_claims.began_with_tls(there, seen.claims),
-            )
-            seen.desired = tuple(build(pipeline, replace(settings, server=server)))
+        server = replace(
+            login.server,
+            has_accounts=volume_claims.may_have_accounts(pipeline, there, seen.claims),
+            began_with_tls=volume_claims.began_with_tls(there, seen.claims),
+            claimed_bytes=volume_claims.of_servers_bytes(seen.claims),
+        )
+        desired = seen.desired = build(pipeline, replace(settings, server=server))
+        # Driver and executors are one component to users, and have one reason.
+        undecided = dict.fromkeys(desired.undecided.values())
+        seen.findings += [errors.of_undecided(why) for why in undecided]
         lacking = [each for each in found if child_objects.lacks_pods(each)]
         seen.refusals = await child_objects.refusals(self.cluster, lacking)
         seen.sync = await jetstream.sync_of(pipeline)
+        return desired
 
     async def _apply(
         self,
         seen: Observation,
         pipeline: LogPipeline,
-        desired: Sequence[Manifest],
+        desired: Desired,
         keep: set[differences.Place],
     ) -> None:
         """Make children as *desired*; those in *keep* are decided elsewhere."""
@@ -363,18 +364,19 @@ class Reconciler:
             seen.findings.append(errors.of_nats(error, denied=denied))
 
     async def _apply_collectors(
-        self, seen: Observation, pipeline: LogPipeline, desired: Sequence[Manifest]
+        self, seen: Observation, pipeline: LogPipeline, desired: Desired
     ) -> None:
         there = seen.child("StatefulSet", names.collector(pipeline))
         current = int((there or {}).get("spec", {}).get("replicas", 0))
         wanted = pipeline.spec.collectors.replicas
         seen.replicas = _replicas(seen, pipeline, current=current, wanted=wanted)
-        manifests = [
+        manifests = tuple(
             {**manifest, "spec": {**manifest["spec"], "replicas": seen.replicas}}
-            for manifest in desired
-        ]
-        others = {place for place in seen.children if place not in map(differences.place, desired)}
-        await self._apply(seen, pipeline, manifests, keep=others)
+            for manifest in desired.manifests
+        )
+        own = {differences.place(manifest) for manifest in manifests}
+        others = {place for place in seen.children if place not in own}
+        await self._apply(seen, pipeline, replace(desired, manifests=manifests), keep=others)
 
     async def _end(self, key: Key, resource: Manifest) -> float | None:
         pipeline: LogPipeline | None = None

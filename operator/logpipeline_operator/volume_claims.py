@@ -4,6 +4,7 @@ the server began that wrote to them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -46,12 +47,15 @@ def may_have_accounts(
     pipeline: LogPipeline, server: Manifest | None, claims: Iterable[Manifest]
 ) -> bool:
     """Return whether the managed server *server* and all of its *claims* began with accounts, or
-    are not made yet.
+    may begin with them. Only how it began counts: its streams are found in no other account.
     """
-    # Requests to JetStream under a domain do not pass from one account to another.
-    if pipeline.spec.nats.servers or pipeline.spec.nats.js_domain:
+    if pipeline.spec.nats.servers:
         return False
-    return all(ACCOUNTS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
+    made = _of_servers(server, claims)
+    if made:
+        return all(ACCOUNTS_LABEL in labels_of(claim) for claim in made)
+    # Requests to JetStream under a domain do not pass from one account to another.
+    return not pipeline.spec.nats.js_domain
 
 
 def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:
@@ -59,6 +63,18 @@ def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:
     with TLS, or are not made yet.
     """
     return all(TLS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
+
+
+def of_servers_bytes(claims: Iterable[Manifest]) -> int:
+    """Return the size that the smallest volume of the managed server among *claims* has at least; 0
+    if that is not known.
+    """
+    sizes = []
+    for claim in _of_servers(None, claims):
+        # The operator does not write quantities in another way, so a user did.
+        with contextlib.suppress(QuantityError):
+            sizes.append(parse_bytes(_storage(claim)))
+    return min(sizes, default=0)
 
 
 def _of_servers(server: Manifest | None, claims: Iterable[Manifest]) -> list[Manifest]:

@@ -309,6 +309,11 @@ class Account:
         entry = self._entries.get(generation)
         return entry is not None and 0 < offset == entry.begin
 
+    def began_at(self, generation: str) -> int:
+        """Return the offset at which shipping of *generation* began, as far as is known."""
+        entry = self._entries.get(generation)
+        return entry.begin if entry is not None else 0
+
     # -- state
 
     def unconfirmed(self) -> list[str]:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,8 @@ SAVE_INTERVAL_S = 1.0
 ABSENT_KEPT_S = 24 * 3600.0
 # And for so long while collectors have not confirmed all of it; streams keep lines for less.
 UNSETTLED_KEPT_S = 30 * 24 * 3600.0
+# Files that were never seen are counted for so long, so that a check once a week is told of them.
+UNSEEN_KEPT_S = 8 * 24 * 3600.0
 # Beyond so many sources, those that are gone for longest are forgotten first.
 SOURCES_MAX = 100_000
 _KIND = "positions"
@@ -275,6 +277,26 @@ class LastAck:
     time_s: float
 
 
+class Unseen(NamedTuple):
+    """How many files came and went unseen, at least, and the wall-clock time at which the last one
+    was counted. No collector is told of them, so nothing else keeps their number.
+    """
+
+    files: int = 0
+    last_s: float = 0.0
+
+    def more(self, files: int, now_s: float) -> Unseen:
+        """Return the number with *files* more, which are counted now."""
+        return Unseen(self.at(now_s) + files, now_s)
+
+    def at(self, now_s: float) -> int:
+        """Return the number of files, 0 if the last one was counted long ago."""
+        return self.files if now_s - self.last_s < UNSEEN_KEPT_S else 0
+
+
+NONE_UNSEEN = Unseen()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """Everything that a shipper keeps across restarts.
@@ -288,6 +310,7 @@ class State:
     groups: dict[str, dict[str, int]] = field(default_factory=dict)
     acks: dict[str, LastAck] = field(default_factory=dict)
     rollbacks: dict[str, int] = field(default_factory=dict)
+    unseen: Unseen = NONE_UNSEEN
     is_complete: bool = False
     was_broken: bool = False
 
@@ -300,6 +323,7 @@ class Snapshot:
     groups: dict[str, dict[str, int]]
     acks: dict[str, LastAck]
     rollbacks: dict[str, int]
+    unseen: Unseen
 
 
 def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
@@ -393,7 +417,7 @@ class CheckpointWriter:
             data = _encoded(self._take()) | {"intents": self._number}
             path = self._folder.path / _KIND
             reach("shipper.before-save")
-            await asyncio.to_thread(statefile.write_state, path, _KIND, _VERSION, data)
+            await _to_its_end(asyncio.to_thread(statefile.write_state, path, _KIND, _VERSION, data))
             if is_last:
                 (self._folder.path / _STOP_MARK).touch()
                 statefile.sync_folder(self._folder.path)
@@ -418,6 +442,18 @@ class CheckpointWriter:
             log.error("positions cannot be saved; shipping goes on", extra={"reason": text})
         self.problem = text
         self._changed.set()
+
+
+async def _to_its_end(work: Awaitable[None]) -> None:
+    """Wait for *work* also when cancelled. A thread cannot be stopped: it would write the temporary
+    file that the last save writes, too.
+    """
+    working = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(working)
+    finally:
+        if not working.done():
+            await asyncio.wait([working])
 
 
 def bounded(records: dict[Key, SourceRecord], now_s: float) -> dict[Key, SourceRecord]:
@@ -464,6 +500,7 @@ def _encoded(state: Snapshot) -> dict[str, Any]:
             for subject, ack in state.acks.items()
         },
         "rollbacks": state.rollbacks,
+        "unseen": list(state.unseen),
     }
 
 
@@ -484,6 +521,7 @@ def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
 
 def _decoded(data: dict[str, Any], now_s: float) -> State:
     rows = [json_text.parse(row) for row in data["sources"]]
+    files, last_s = data.get("unseen", NONE_UNSEEN)  # former versions saved none
     return State(
         sources={Key(row["host"], row["source"]): _record(row, now_s) for row in rows},
         groups={
@@ -492,6 +530,7 @@ def _decoded(data: dict[str, Any], now_s: float) -> State:
         },
         acks={subject: LastAck(*fields) for subject, fields in data["acks"].items()},
         rollbacks={str(name): int(count) for name, count in data["rollbacks"].items()},
+        unseen=Unseen(int(files), float(last_s)),
     )
 
 

@@ -165,7 +165,7 @@ class ShipperMetrics:
             ("acked_bytes", "Log bytes acknowledged.", lambda: sender.acked_bytes),
             ("duplicates", "Messages that the server already had.", lambda: sender.duplicates),
             ("resends", "Publishes marked as perhaps sent before.", lambda: sender.resends),
-            ("quarantined", "Messages put into the quarantine.", lambda: quarantine.kept),
+            ("quarantined", "Messages put into the quarantine.", lambda: quarantine.put_in),
             (
                 "dropped",
                 "Refused messages for which the quarantine had no room.",

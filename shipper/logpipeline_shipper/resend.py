@@ -11,9 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from logpipeline import cri, wire
-from logpipeline.checksum import Checksum
 from logpipeline.nats.jetstream import StoredMessage
-from logpipeline.redaction import Redactor
 from logpipeline_shipper.account import GROUPS_MAX, Gap
 from logpipeline_shipper.checkpoint import Intent, Key, LastAck, Position
 from logpipeline_shipper.files.chunk import Chunk, InFile, last_cut, times_of
@@ -116,40 +114,13 @@ def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
         begin, checksum = end, checksums.after
 
 
-def piece_of(
-    data: bytes,
-    *,
-    generation: str,
-    start: int,
-    checksum: Checksum,
-    log_format: wire.Format,
-    redactor: Redactor,
-    is_last: bool,
-    inside: bool,
-) -> Chunk:
-    """Return the first bytes of *data* as a chunk that begins at *start* of *generation*, whose
-    checksum is *checksum* there.
-
-    It ends at the last line end in *data*, or, if *is_last*, at the end of *data*. *inside*: it
-    begins inside a line.
-    """
-    size = len(data) if is_last else last_cut(data, log_format) or len(data)
-    part = redactor.redact(data[:size], log_format)
-    is_cut = not part.endswith(b"\n")
-    first, last = times_of(part, log_format)
-    return Chunk(
-        generation=generation,
-        start=start,
-        end=start + size,
-        data=part,
-        lines=part.count(b"\n") + is_cut,
-        first_time_ns=first,
-        last_time_ns=last,
-        previous=None,
-        checksums=wire.Checksums.around(part, checksum),
-        starts_inside_line=inside,
-        ends_inside_line=is_cut,
-    )
+def within(chunk: Chunk, start: int, end: int, log_format: wire.Format) -> Chunk:
+    """Return the part of *chunk* between the offsets *start* and *end* of the generation."""
+    if chunk.start < start:
+        _, chunk = split_at(chunk, start, log_format)
+    if end < chunk.end:
+        chunk, _ = split_at(chunk, end, log_format)
+    return chunk
 
 
 def _line_ends(data: bytes, log_format: wire.Format) -> Iterator[int]:

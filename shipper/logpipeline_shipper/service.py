@@ -336,6 +336,7 @@ class Shipper:
             groups=self._manager.groups,
             acks=self._acks.last,
             rollbacks=self._listener.rollbacks.counts,
+            unseen=self._manager.unseen,
         )
 
     def _host_appeared(self, host: str) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from logpipeline.failpoints import reach
 from logpipeline.records import Committed, Progress
@@ -23,11 +24,14 @@ from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.listing import Listing, SourceId
 from logpipeline_shipper.files.open_file import NotNow
 from logpipeline_shipper.files.source_filter import Ship
+from logpipeline_shipper.files.tail import Outcome
 from logpipeline_shipper.message import ATTEMPT_BYTES, MessageBuilder
 from logpipeline_shipper.resend import EarlierSends
 from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Reading and compressing less than this takes less time than asking a thread to do it.
 THREAD_BYTES_MIN = 32 * 1024
@@ -43,7 +47,7 @@ class Source:
         "_again", "_builder", "_counted", "_delivery", "_is_in_thread", "_listing",
         "_resend_at_s", "_row", "_saved", "_shared", "_task", "account", "acked_bytes",
         "acked_lines", "active_s", "behind_since_s", "chain", "earlier", "id", "is_wanted",
-        "key", "subject",
+        "key", "listed", "subject",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +65,8 @@ class Source:
         self.chain = chain
         self.subject = builder.subject
         self.is_wanted = True
+        # Called when the chain has taken a listing: it may know other files now.
+        self.listed: Callable[[], None] = lambda: None
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
         # Since the process began, so that a person sees rates.
@@ -217,16 +223,35 @@ class Source:
             self.account.lose(Gap(lost.generation, lost.start, lost.end, lost.cause))
 
     def _update(self) -> None:
-        if self._listing is not None:
-            listing, self._listing = self._listing, None
+        """Take the last listing, unless much has to be compared for it: a copy is recognised by all
+        of its bytes, and one that is packed has to be unpacked.
+        """
+        listing = self._listing
+        if listing is not None and self.chain.bytes_to_compare(listing) < THREAD_BYTES_MIN:
+            self._listing = None
             self.chain.update(listing, self._shared.clock())
+            self.listed()
+
+    async def _compare(self) -> None:
+        """Take the last listing, however much has to be compared for it."""
+        self._update()
+        listing, self._listing = self._listing, None
+        if listing is None:
+            return
+        try:
+            await self._in_thread(partial(self.chain.update, listing, self._shared.clock()))
+        except BaseException:
+            if self._listing is None:  # no newer one came
+                self._listing = listing
+            raise
+        self.listed()
 
     async def _run(self) -> None:
         try:
             self._row = None
             while self._may_go_on():
                 self._again = False
-                self._update()
+                await self._compare()
                 self._take_losses()
                 await self._resend_owed()
                 if (lost := self.account.next_loss()) is not None:
@@ -248,12 +273,15 @@ class Source:
         """Send again each gap whose file can be read now."""
         if self._shared.clock() < self._resend_at_s:
             return
-        for gap in self.account.owed():
-            try:
-                await self._resend(gap)
-            except NotNow:
-                # For example, its file is being renamed: new lines need not wait for it.
-                self._resend_at_s = self._shared.clock() + RESEND_INTERVAL_S
+        try:
+            for gap in self.account.owed():
+                try:
+                    await self._resend(gap)
+                except NotNow:
+                    # For example, its file is being renamed: new lines need not wait for it.
+                    self._resend_at_s = self._shared.clock() + RESEND_INTERVAL_S
+        finally:
+            self.chain.end_again()
 
     async def _resend(self, gap: Gap) -> None:
         """Publish exactly the bytes of *gap* once more; those whose file is gone become a loss.
@@ -263,38 +291,30 @@ class Source:
         """
         shared, fields = self._shared, {**self.key._asdict(), **gap._asdict()}
         generation, at, end = gap.generation, gap.start, gap.end
-        attempt, inside = secrets.token_hex(ATTEMPT_BYTES), False
-        checksum = self.chain.checksum_at(generation, at, shared.clock())
+        attempt, begin = secrets.token_hex(ATTEMPT_BYTES), self.account.began_at(generation)
         log.warning("what the server lost is sent again", extra=fields)
         while at < end and not shared.is_stopping:
-            size = min(end - at, shared.options.bytes_max)
-            await shared.budget.take(2 * size)
+            await shared.budget.take(2 * shared.options.bytes_max)
             try:
-                data = self.chain.read_range(generation, at, at + size, shared.clock())
-                if checksum is None or not data:
+                found = await self._in_thread(
+                    partial(self.chain.read_again, generation, begin, at, shared.clock())
+                )
+                if found is Outcome.WAITING:
+                    continue
+                if found is Outcome.ENDED:
                     self.account.lose(gap._replace(start=at))
                     shared.totals.unhealed_bytes += end - at
                     log.error(
                         "the server lost lines whose file is gone", extra={**fields, "start": at}
                     )
                     return
-                chunk = resend.piece_of(
-                    data,
-                    generation=generation,
-                    start=at,
-                    checksum=checksum,
-                    log_format=self.id.format,
-                    redactor=shared.redactor,
-                    is_last=at + size >= end,
-                    inside=inside,
-                )
+                chunk = resend.within(found, at, end, self.id.format)
                 begins = self.account.begins_at(generation, at)
                 await self._delivery.repeat(replace(chunk, begins=begins), attempt)
             finally:
-                shared.budget.give_back(2 * size)
-            self.account.pay(generation, (chunk.start, chunk.end))
-            at, inside = chunk.end, chunk.ends_inside_line
-            checksum = chunk.checksums.after
+                shared.budget.give_back(2 * shared.options.bytes_max)
+            self.account.pay(generation, (at, chunk.end))
+            at = chunk.end
             shared.totals.filled_bytes += len(chunk.data)
 
     async def _ship(self) -> bool:
@@ -317,7 +337,8 @@ class Source:
                 ahead = await self._ahead()
             await sending
             self._acknowledge(prepared)
-            is_next = self._may_go_on() and not self.has_debts
+            self._update()
+            is_next = self._may_go_on() and not self.has_debts and self._listing is None
             if ahead is not None and is_next:
                 going_on, ahead = ahead, None
                 return going_on
@@ -384,7 +405,9 @@ class Source:
         held = 0
         try:
             self._update()
-            prepared = await self._read_in_thread() if self._is_much() else self._read_now()
+            prepared = (
+                await self._in_thread(self._read_now) if self._is_much() else self._read_now()
+            )
             held = min(prepared.held_bytes, reserved) if prepared is not None else 0
         finally:
             self._shared.budget.give_back(reserved - held)
@@ -393,19 +416,23 @@ class Source:
         return prepared
 
     def _is_much(self) -> bool:
-        return self.chain.backlog_bytes() >= THREAD_BYTES_MIN
+        return (
+            self.chain.backlog_bytes() >= THREAD_BYTES_MIN
+            or self.chain.bytes_to_compare() >= THREAD_BYTES_MIN
+        )
 
-    async def _read_in_thread(self) -> PreparedChunk | None:
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Return the result of *work*, which uses the chain, and takes long."""
         loop = asyncio.get_running_loop()
         self._saved = self.chain.saved()
         self._is_in_thread = True
-        reading = loop.run_in_executor(self._shared.threads, self._read_now)
+        working = loop.run_in_executor(self._shared.threads, work)
         try:
-            return await asyncio.shield(reading)
+            return await asyncio.shield(working)
         finally:
-            if not reading.done():
+            if not working.done():
                 # Cancelled: the thread still uses the chain, which must not be used here meanwhile.
-                await asyncio.wait([reading])
+                await asyncio.wait([working])
             self._is_in_thread = False
             self._saved = None
 

@@ -103,6 +103,7 @@ class SourceManager:
         self._recalled: dict[str, Known] = {}
         self._awaiting: dict[Key, tuple[Listing, Ship]] = {}
         self.groups: dict[str, dict[str, int]] = dict(state.groups)
+        self.unseen = state.unseen
         self._records = dict(state.sources)
         for key, record in self._records.items():
             record.account.groups = self.groups.setdefault(key.host, {})
@@ -230,6 +231,7 @@ class SourceManager:
                 source.wake()
             elif now_s - source.active_s >= WARM_S:
                 source.close_idle()
+                self._count(source)
                 self._warm.discard(key)
 
     def _give_up_absent(self) -> None:
@@ -247,6 +249,9 @@ class SourceManager:
     def rows(self) -> list[str]:
         """Return the rows to save, of all sources: also of those that are gone."""
         now_s = time.time()
+        # What a chain gave up is counted in the state in which it is given up.
+        for key in self._warm:
+            self._count(self.sources[key])
         for key, record in self._records.items():
             if record.absent_since_s is None:
                 self._records[key] = replace(record, absent_since_s=now_s)
@@ -434,6 +439,9 @@ class SourceManager:
         for counter, what in COUNTERS.items():
             if more := source.count(counter, getattr(source.chain, counter)):
                 self.counts[counter] += more
+                if counter == "unseen_generations":
+                    self.unseen = self.unseen.more(more, time.time())
+                    self._shared.changed()
                 log.warning(what, extra={**source.key._asdict(), counter: more})
 
     def _is_allowed(self, host: str) -> bool:
@@ -486,7 +494,10 @@ class SourceManager:
             is_compressing=options.is_compressing,
             is_line=self._shared.options.message == "line",
         )
-        return Source(id, chain, builder, self._shared, record, is_in_doubt=self._is_in_doubt)
+        made = Source(id, chain, builder, self._shared, record, is_in_doubt=self._is_in_doubt)
+        if id.format == "plain":
+            made.listed = lambda: self._owners.claim(key, chain.identities())
+        return made
 
     def _remove(self, key: Key, source: Source) -> None:
         record = source.record()

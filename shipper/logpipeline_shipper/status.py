@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from logpipeline.nats.connection import Connection
@@ -106,7 +107,7 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
         "lines": shared.totals.lines,
         "acked_bytes": shared.sender.acked_bytes,
         "missing_bytes": manager.counts["missing_bytes"],
-        "unseen_generations": manager.counts["unseen_generations"],
+        "unseen_generations": manager.unseen.at(time.time()),
         "unreadable_total": len(unreadable),
         "unreadable": [
             {"path": str(path), "reason": reason}
@@ -116,7 +117,7 @@ def describe(manager: SourceManager, shared: Shared, health: Health, name: str) 
         "on_the_way_bytes": manager.on_the_way_bytes(),
         "to_be_named_bytes": manager.to_be_named_bytes(),
         "unhealed_bytes": shared.totals.unhealed_bytes,
-        "quarantined": shared.quarantine.kept,
+        "quarantined": shared.quarantine.kept(),
         "dropped_bytes": shared.quarantine.dropped_bytes,
         "unnamed_bytes": shared.totals.unnamed_bytes,
         "sources": rows,

@@ -24,6 +24,7 @@ from cluster.pipelines import Pipeline, create
 from cluster.plugin import Plugin, plugin_in
 from logpipeline.partition import partition_of
 from logpipeline_cli.cluster.agent_pods import Claimed, manifest
+from logpipeline_cli.console.access import TOKEN_HEADER
 from waiting import eventually
 
 pytest_plugins = ["cluster.operator_fixture"]
@@ -183,12 +184,12 @@ async def test_the_console_of_the_chart_shows_the_pipeline(
     token = b64decode(secret["data"]["token"]).decode()
 
     with forwarded(cluster, pipeline, f"service/{CONSOLE}", 8630) as url:
-        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        with browser.open(f"{url}/?token={token}", timeout=30) as page:
-            assert "logpipeline" in page.read().decode()
+        asking = urllib.request.Request(
+            f"{url}/api/view?table=partitions", headers={TOKEN_HEADER: token}
+        )
 
         def owners() -> bool:
-            with browser.open(f"{url}/api/view?table=partitions", timeout=30) as answer:
+            with urllib.request.urlopen(asking, timeout=30) as answer:
                 rows = json.load(answer)["view"]["table"]["rows"]
             return "prod-collector-0" in json.dumps(rows)
 

@@ -18,9 +18,6 @@ pytest_plugins = ["cluster.operator_fixture"]
 
 SEEN_WITHIN_S = 120.0
 BAD_IMAGE = "localhost/nobody-builds-this:1"
-# A server of the user's takes the place of the managed one, whose children then go; nobody is asked
-# to delete its streams.
-ELSEWHERE = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "deletionPolicy": "Retain"}
 # A driver of Spark gets rights of its own; here it never runs.
 DRIVER = {
     "enabled": True,
@@ -92,8 +89,7 @@ async def test_rights_are_those_that_are_used(cluster: Cluster, operator: Operat
     await eventually(
         is_done, within_s=SEEN_WITHIN_S, what="shippers and rights go, the server gets a password"
     )
-    pipeline.patch(ELSEWHERE | {"collectors": {"persistence": {"size": "1Gi"}}})
-    pipeline.wait_reason("Ready", "NatsUnreachable")
+    pipeline.patch({"collectors": {"persistence": {"size": "1Gi"}}})
     pipeline.kubectl("delete", "logpipeline/all", f"--timeout={SEEN_WITHIN_S:.0f}s")
     allowed, denied = used(cluster, me)
     seen, not_seen = used(cluster, account(namespace, "all-shipper"))

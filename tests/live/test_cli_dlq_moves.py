@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +22,7 @@ from logpipeline.dead_letters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.bucket import Bucket
-from logpipeline.nats.jetstream import JetStream, PubAck
+from logpipeline.nats.jetstream import JetStream, PubAck, header_fields
 from logpipeline.nats.scan import Range, Scan
 from logpipeline.records import EpochRecord, epoch_key
 from logpipeline_cli.dead_letters.entries import DeadStream
@@ -36,9 +37,15 @@ OURS = {"Log-Version": "9", "Log-Source": "/var/log/app.log", "Log-Range": "0-4"
 
 
 async def make_letters(
-    made: Lettered, count: int, headers: dict[str, str] | None = None, partition: int = 0
+    made: Lettered,
+    count: int,
+    headers: dict[str, str] | None = None,
+    partition: int = 0,
+    **changes: Any,
 ) -> list[bytes]:
-    """Make letters of messages that the partition's stream has let go; return their payloads."""
+    """Make letters of messages that the partition's stream has let go, with *changes*; return
+    their payloads.
+    """
     root = made.pipeline.names.dead_letter_subject
     lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     payloads = [f"message {number}".encode() for number in range(count)]
@@ -55,7 +62,7 @@ async def make_letters(
             payload=payload,
             payload_bytes=len(payload),
         )
-        assert await keep(made.js, root, partition, letter)
+        assert await keep(made.js, root, partition, replace(letter, **changes))
     return payloads
 
 
@@ -249,6 +256,73 @@ async def test_what_the_server_refuses_stays_a_letter(
         await made.js.call("STREAM.UPDATE.APP_0", info["config"])
         made.run("dlq", "retry", "--all")
         assert await in_stream(made) == Counter(payloads)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"subject": "$JS.API.STREAM.PURGE.APP_0"}, "no shipper publishes there"),
+        ({"subject": "$KV.APP_state.assignment.main"}, "no shipper publishes there"),
+        ({"subject": "app.p0.a\r\nPUB b 0\r\n"}, "no shipper publishes there"),
+        ({"subject": f"app.p1.{HOSTS[1]}"}, "of another partition"),
+        ({"stream": "APP_1"}, "not its partition's"),
+        ({"stream": "KV_APP_state"}, "not its partition's"),
+    ],
+)
+async def test_a_letter_of_another_subject_is_not_sent(
+    nats_server: EmbeddedServer,
+    tmp_path: Path,
+    change: dict[str, Any],
+    why: str,
+) -> None:
+    """Readers and collectors write letters, and have fewer rights than the command."""
+    async with lettered(nats_server, tmp_path) as made:
+        await made.publish(0, b"a line")
+        await make_letters(made, 1, OURS, **change)
+        before = await made.js.account()
+
+        said = made.run("dlq", "retry", "--all", code=1)
+
+        assert why in said
+        assert "Sent again: 0. Letters that stay: 1." in said
+        after = await made.js.account()
+        assert after["storage"] == before["storage"]
+        assert await in_stream(made) == {b"a line": 1}
+        made.run("dlq", "show", "1")
+        assert "Deleted: 1." in made.run("dlq", "purge", "1", "--yes")
+
+
+async def test_a_letter_with_the_subject_of_another_is_not_sent(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """A reader may have the right to letters of its own name alone."""
+    async with lettered(nats_server, tmp_path) as made:
+        await make_letters(made, 1)
+        stored = await made.js.message(made.pipeline.names.dead_letter_stream, 1)
+        assert stored is not None
+        fields = header_fields(stored.headers)
+        letter = {name: fields[name] for name in fields if name.startswith("Dead-")}
+        await made.js.publish(f"{stored.subject}.audit", stored.data, letter)
+
+        said = made.run("dlq", "retry", "2", code=1)
+
+        assert "its own subject names another message" in said
+        assert await in_stream(made) == {}
+
+
+async def test_a_message_is_sent_again_as_its_stream_has_it(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """And not as its letter says, as long as the stream has it."""
+    async with lettered(nats_server, tmp_path) as made:
+        ack = await made.publish(0, b"true", OURS)
+        stored = await made.js.message("APP_0", ack.sequence)
+        assert stored is not None
+        await make_letters(made, 1, OURS, sequence=ack.sequence, time_ns=stored.time_ns)
+
+        made.run("dlq", "retry", "--all")
+
+        assert await in_stream(made) == {b"true": 2}
 
 
 async def test_what_waits_is_stored_once_though_a_collector_makes_its_letter_between(

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,33 @@ async def test_a_process_that_does_not_stop_is_ended(
         await eventually(lambda: lines == ["up"])
 
 
+async def test_a_process_whose_child_keeps_its_log_open_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a JVM that outlives the process that started it."""
+    monkeypatch.setattr(parts, "STOP_DEADLINE_S", 0.2)
+    monkeypatch.setattr(parts, "KILLED_DEADLINE_S", 0.2)
+    script = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {SLEEPS!r}])\n"
+        "print(child.pid, file=sys.stderr, flush=True)\n"
+        f"{STUBBORN}"
+    )
+    lines: list[str] = []
+    made = part(tmp_path, script, lambda name, line: lines.append(line))
+    try:
+        async with running(made):
+            await eventually(lambda: len(lines) == 3)
+    finally:
+        for line in lines:
+            if line.isdigit():
+                os.kill(int(line), signal.SIGKILL)
+    # Its pipe is closed now, before the loop is.
+    assert made._process is not None
+    stderr = made._process.stderr
+    await eventually(lambda: stderr is not None and stderr.at_eof())
+
+
 async def test_nobody_who_reads_its_log_can_hold_a_part_up(tmp_path: Path) -> None:
     """A terminal that is gone costs nothing but what was shown on it."""
 
@@ -123,3 +150,60 @@ async def test_a_log_never_grows_beyond_its_limit(
     files = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert files.keys() == {"part.log", "part.log.1"}
     assert max(files.values()) <= 10_000 + 51
+
+
+async def test_a_log_that_cannot_be_opened_never_keeps_its_part_from_stopping(
+    tmp_path: Path,
+) -> None:
+    """The part runs on, its lines are shown, and they are in its log once that can be written."""
+    log = tmp_path / "part.log"
+    log.mkdir()
+    script = f"import sys\nfor n in range(20000): print('x' * 50, file=sys.stderr)\n{SLEEPS}"
+    shown: list[str] = []
+    async with running(part(tmp_path, script, lambda name, line: shown.append(line))) as made:
+        await eventually(lambda: shown[-1:] == ["up"])
+
+        assert made.restarts == 0
+    log.rmdir()
+    async with running(part(tmp_path, SLEEPS)):
+        await eventually(lambda: is_up(tmp_path))
+
+
+async def test_a_log_that_is_removed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is full, with its folder, by somebody who makes room."""
+    monkeypatch.setattr(parts, "LOG_BYTES_MAX", 10)
+    folder = tmp_path / "components"
+    script = (
+        "import os, signal, sys\n"
+        "for n in range(2000):\n"
+        "    print('a line', n, 'up', file=sys.stderr, flush=True)\n"
+        "    signal.sigtimedwait([], 0.01)\n"
+    ) + SLEEPS
+    async with running(part(folder, script)) as made:
+        await eventually((folder / "part.log").exists)
+        for path in list(folder.iterdir()):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()
+        await eventually((folder / "part.log").exists)
+
+        assert made.restarts == 0
+
+
+async def test_a_failure_while_a_log_is_read_ends_the_process_and_starts_another(
+    tmp_path: Path,
+) -> None:
+    """A process whose log nobody reads would stand still; so there is never one."""
+    calls: list[str] = []
+
+    def failing(name: str, line: str) -> None:
+        calls.append(line)
+        if len(calls) == 1:
+            raise RuntimeError("a mistake of ours")
+
+    async with running(part(tmp_path, SLEEPS, failing)) as made:
+        await eventually(lambda: len(calls) == 2)
+
+        assert made.restarts == 1

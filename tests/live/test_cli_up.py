@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from components.pipeline_up import PipelineUp, run_command
-from logpipeline.embedded import EmbeddedServer
+from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from waiting import eventually
@@ -100,6 +100,17 @@ def _page(address: str) -> str:
         return str(answer.read().decode())
 
 
+async def test_what_up_writes_is_for_its_user_and_group(tmp_path: Path) -> None:
+    """Lines of logs and passwords; but not the addresses that Prometheus reads."""
+    async with PipelineUp(tmp_path) as up:
+        up.append(numbered(0, 10))
+        await up.arrived(numbered(0, 10))
+        paths = [up.layout.data, *up.layout.data.rglob("*")]
+        open_ones = [each for each in paths if each.exists() and each.stat().st_mode & 0o007]
+
+    assert open_ones == [up.layout.targets_file]
+
+
 async def test_a_part_whose_port_was_taken_takes_another(tmp_path: Path) -> None:
     """A stranger that listens where a crashed part served its metrics does not keep it away."""
     async with PipelineUp(tmp_path) as up:
@@ -143,7 +154,9 @@ async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> No
 async def test_a_change_with_a_held_back_field_changes_nothing_while_it_runs(
     tmp_path: Path,
 ) -> None:
-    """A lower maxAge is held back, and with it the stream's other limits and the new files."""
+    """A lower maxAge is held back, and with it the stream's other limits and the new files. It is
+    a problem until the file is as it was.
+    """
     stream = {"name": "LOGS", "maxAge": "24h", "maxMsgs": 1_000_000}
     async with PipelineUp(tmp_path, stream=stream) as up:
         before = up.layout.pipeline.read_text()
@@ -154,8 +167,12 @@ async def test_a_change_with_a_held_back_field_changes_nothing_while_it_runs(
         up.append(numbered(50, 100))
         await up.arrived(numbered(0, 100))
 
+        check = await up.run("status", "--check")
         assert up.layout.pipeline.read_text() == before
         assert "max_age" in up.log()
+        assert (check.returncode, "the changed file is not applied" in check.stdout) == (1, True)
+        up.write(stream=stream)
+        await eventually(lambda: not up.record().held, what="the file is as it was")
 
 
 async def test_up_starts_with_what_is_there_and_shows_the_held_change(tmp_path: Path) -> None:
@@ -218,6 +235,28 @@ async def test_up_uses_a_given_server(tmp_path: Path, nats_server: EmbeddedServe
 
         assert "nats-server" not in up.pids()
         assert not up.layout.server.exists()
+
+
+async def test_a_password_in_an_address_is_shown_to_nobody(tmp_path: Path) -> None:
+    """Arguments of processes can be read by every user, and so can many a file."""
+    options = ServerOptions(user="logs", password="hidden-word")
+    async with EmbeddedServer(tmp_path / "server", options) as server:
+        address = server.url.replace("nats://", "nats://logs:hidden-word@")
+        async with PipelineUp(tmp_path / "up", nats={"servers": [address]}) as up:
+            up.append(numbered(0, 50))
+            await up.arrived(numbered(0, 50))
+            pids = ",".join(map(str, (up.record().pid, *up.pids().values())))
+            shown = await asyncio.create_subprocess_exec(
+                "ps", "-ww", "-o", "args=", "-p", pids, stdout=asyncio.subprocess.PIPE
+            )
+            arguments = (await shown.communicate())[0].decode()
+            mode = up.layout.pipeline.stat().st_mode
+        asked = await up.run("delete", "-f", str(up.file))
+
+    assert " ship " in arguments
+    assert "hidden-word" not in arguments
+    assert "hidden-word" not in up.full_log() + asked.stdout + asked.stderr
+    assert mode & 0o077 == 0
 
 
 async def test_a_second_group_reads_everything_for_itself(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -11,7 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from textual.widgets import DataTable, RichLog, Static
 
 import warm
 from components.pipeline_up import PipelineUp
+from logpipeline.partition import partition_of
+from logpipeline_cli.console.access import TOKEN_HEADER
 from logpipeline_cli.target import connected, find_target
 from logpipeline_cli.watching.gathering import gathering
 from logpipeline_cli.watching.screen import LifeScreen, TailScreen, TopApp
@@ -149,26 +151,24 @@ async def test_a_reader_of_the_streams_is_shown(up: PipelineUp) -> None:
 
 
 class Browser:
-    """What a browser asks the console at *address*, the token's cookie kept."""
+    """What a page of the console at *address* asks, with the token that the address holds."""
 
     def __init__(self, address: str) -> None:
-        self.root = address.partition("?")[0]
-        jar = urllib.request.HTTPCookieProcessor(CookieJar())
-        # A proxy of this machine is none of loopback's.
-        direct = urllib.request.ProxyHandler({})
-        self._opener = urllib.request.build_opener(jar, direct)
-        self._address = address
+        self.root, _, self._token = address.partition("#token=")
 
     async def open(self) -> str:
         """Return the page."""
-        return (await asyncio.to_thread(self._get, self._address)).decode()
+        return (await asyncio.to_thread(self._get, self.root)).decode()
 
     async def ask(self, path: str) -> Any:
         """Return what *path* answers."""
         return json.loads(await asyncio.to_thread(self._get, f"{self.root}{path}"))
 
     def _get(self, address: str) -> bytes:
-        with self._opener.open(address, timeout=20) as answer:
+        # A proxy of this machine is none of loopback's.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(address, headers={TOKEN_HEADER: self._token})
+        with opener.open(request, timeout=20) as answer:
             return bytes(answer.read())
 
 
@@ -246,6 +246,38 @@ async def test_the_console_shows_a_pipeline_and_ends_with_ctrl_c(up: PipelineUp)
         assert await asyncio.to_thread(process.wait, WITHIN_S) == 130
 
 
+async def test_a_tail_goes_on_once_its_stream_is_there_again(up: PipelineUp) -> None:
+    """A page that is open meanwhile is told why nothing comes, and need not be opened anew."""
+    up.append(["first"])
+    await up.arrived(["first"])
+    target = find_target(file=None, data=str(up.layout.data), nats=None)
+    names, partitions = target.pipeline.names, target.pipeline.spec.partitions
+    stream = names.stream(partition_of("web1", partitions))
+
+    async with console(up) as (browser, _), connected(target, "test") as js:
+
+        async def texts(*wanted: str) -> None:
+            await found(
+                lambda: browser.ask("api/lines?host=web1"),
+                lambda each: all(
+                    any(text in line["text"] for line in each["lines"]) for text in wanted
+                ),
+                f"lines with {wanted}",
+            )
+
+        await browser.ask("api/lines?host=web1")
+        # `up` puts a stream back within seconds.
+        pid = up.record().pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await js.call(f"STREAM.DELETE.{stream}")
+            await texts(f"cannot read stream {stream}")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        async with written(up):
+            await texts("cannot read stream", "line 7")
+
+
 async def test_a_port_that_is_taken_is_named(up: PipelineUp) -> None:
     """In one line, with what to do."""
     async with console(up) as (browser, _):
@@ -260,7 +292,7 @@ async def test_a_port_that_is_taken_is_named(up: PipelineUp) -> None:
 
 def address_in(log: str) -> str:
     """Return the address with the token that `up` printed."""
-    found = re.search(r"http://\S+\?token=\S+", log)
+    found = re.search(r"http://\S+#token=\S+", log)
     assert found is not None, log
     return found.group()
 
@@ -275,7 +307,7 @@ async def test_up_serves_the_page_of_its_pipeline_and_ends_it(tmp_path: Path) ->
         stranger = Browser(browser.root)
 
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            await stranger.open()
+            await stranger.ask("api/view")
         assert '<script type="module" src="/static/main.js">' in await browser.open()
         answer = await found(
             lambda: browser.ask("api/view?table=sources"),
@@ -318,7 +350,7 @@ async def test_a_token_of_ones_own_opens_the_page_and_is_not_printed(up: Pipelin
         said = printed.read_text()
         assert token not in said
         assert f"token=… of {up.folder / 'token'}" in said
-        root = said.partition("http://")[2].partition("?")[0]
-        assert "script" in await Browser(f"http://{root}?token={token}").open()
+        root = said.partition("http://")[2].partition("#")[0]
+        assert "view" in await Browser(f"http://{root}#token={token}").ask("api/view")
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            await Browser(f"http://{root}?token=another").open()
+            await Browser(f"http://{root}#token=another").ask("api/view")

@@ -4,6 +4,7 @@ what is gone is named.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,23 @@ async def test_an_empty_volume_is_filled_from_the_stream(
     assert source.collected(new) == source.sent
     assert (gone["member"], gone["after"], gone["end"]) == ("collector-0", 0, 3)
     assert gone["again_from"] == 1
+
+
+async def test_a_folder_that_is_put_back_from_a_copy_reads_what_came_since(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """At another place, file by file: all lines stand in it once."""
+    lost, backup, new = (tmp_path / name for name in ("lost", "backup", "new"))
+    source = Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await collect(made, nats_server, lost, "collector-0", source, "one", "two")
+        shutil.copytree(lost, backup)
+        await collect(made, nats_server, lost, "collector-0", source, "three", "four")
+        shutil.rmtree(lost)
+        shutil.copytree(backup, new)
+        await collect(made, nats_server, new, "collector-0", source, "five")
+
+    assert source.collected(new) == source.sent
 
 
 async def test_what_the_stream_no_longer_holds_is_named(

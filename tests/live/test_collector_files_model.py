@@ -30,6 +30,7 @@ class Files(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="files-model-"))
         self.stream: list[tuple[str, int, bytes]] = []
         self.committed = self.confirmed = 0
+        self.is_new_epoch = False
         self.now_s = time.time()
         self.limits: dict[str, Any] = {}
 
@@ -76,10 +77,11 @@ class Files(RuleBasedStateMachine):
             self.writer.take(data, source=source)
             self.writer.sequence -= 1
 
-    @precondition(lambda self: self.committed == self.confirmed)
+    @precondition(lambda self: self.committed == self.confirmed or self.is_new_epoch)
     @rule(is_confirmed=st.booleans())
     def commit(self, is_confirmed: bool) -> None:
         """Commit, and tell the group, or not yet."""
+        self.confirmed, self.is_new_epoch = self.committed, False
         self.writer.commit(is_confirmed=is_confirmed)
         self.committed = self.writer.sequence
         if is_confirmed:
@@ -108,19 +110,23 @@ class Files(RuleBasedStateMachine):
     def discard(self) -> None:
         """The epoch ended."""
         self.writer.partition.discard()
-        self.confirmed = self.committed
+        self.is_new_epoch = True
         self.go_back(self.committed)
 
     @rule()
     def reopen(self) -> None:
         """The process ends, and another one begins."""
         self.writer.partition.close()
-        self.confirmed = self.committed
+        self.is_new_epoch = True
         self.open()
 
     @rule()
     def maintain(self) -> None:
-        """Rotation and compression have their turn."""
+        """Rotation and compression have their turn. In a new epoch they begin when the last commit
+        counts.
+        """
+        if self.is_new_epoch:
+            self.confirmed = self.committed
         self.now_s += 1
         self.writer.partition.sink.maintain(self.now_s)
 

@@ -6,6 +6,9 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from components.collecting import (
     GROUP,
@@ -19,10 +22,13 @@ from components.collecting import (
 )
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.records import epoch_key
+from logpipeline_collector import takeover
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.service import EXIT_BUSY
 from logpipeline_collector.snapshots import Snapshot, SnapshotStore
 from logpipeline_collector.stream_position import Marks
+from logpipeline_collector.stream_reader import Interrupted
+from waiting import eventually
 
 
 async def test_scaling_while_lines_flow_loses_and_doubles_none(
@@ -65,6 +71,40 @@ async def test_a_batch_that_comes_again_after_a_hand_over_is_known(
                 await made.until_committed(3)
 
         assert source.collected(*folders) == source.sent == b"one\ntwo\n"
+
+
+async def test_a_take_over_that_is_called_off_leaves_the_partition_to_others(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its collector lives on, so that nobody else would take what its record names as its own."""
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    members = ("collector-0", "collector-1")
+    never = {"snapshot_every_s": 3600.0}
+    catch_up = takeover.catch_up
+
+    async def called_off(*args: Any) -> int:
+        monkeypatch.setattr(takeover, "catch_up", catch_up)
+        await made.assign(members[0])
+        await eventually(lambda: not args[-1](), within_s=30, what="it is called off")
+        raise Interrupted("called off")
+
+    async with pipeline(nats_server) as made, AsyncExitStack() as stack:
+        await made.assign(members[0])
+        for member, folder in zip(members, folders, strict=True):
+            await stack.enter_async_context(
+                collecting(config_for(nats_server, folder, member, **never))
+            )
+        await source.send(made.js, "one")
+        await made.until_committed(1)
+        monkeypatch.setattr(takeover, "catch_up", called_off)
+        await made.assign(members[1])
+        await eventually(
+            lambda: takeover.catch_up is catch_up, within_s=30, what="the take-over has begun"
+        )
+        await source.send(made.js, "two")
+        await made.until_committed(2)
+
+    assert source.collected(*folders) == source.sent
 
 
 async def test_a_partition_that_comes_back_goes_on_in_a_new_file(
@@ -126,6 +166,32 @@ async def test_a_snapshot_that_cannot_be_understood_is_no_snapshot(
             await made.until_committed(3)
 
         assert source.collected(*folders) == source.sent
+
+
+@pytest.mark.parametrize("size", ["\u00b2", "1"])
+async def test_a_header_of_the_servers_is_not_taken_from_a_publisher(
+    nats_server: EmbeddedServer, tmp_path: Path, size: str
+) -> None:
+    """A successor, which reads headers alone, takes over, and knows what was written."""
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folders[0], "collector-0")):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+        # It dies without a snapshot of what follows.
+        config = config_for(nats_server, folders[0], "collector-0", snapshot_every_s=3600.0)
+        async with collecting(config) as dying:
+            await source.send(made.js, "two", **{"Nats-Msg-Size": size})
+            await made.until_committed(2)
+            dying.cancel()
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, folders[1], "collector-1")):
+            await source.send_again(made.js, 1, attempt="resent")
+            await source.send(made.js, "three")
+            await made.until_committed(4)
+
+        assert source.collected(*folders) == source.sent == b"one\ntwo\nthree\n"
 
 
 async def test_old_snapshots_are_removed(nats_server: EmbeddedServer, tmp_path: Path) -> None:

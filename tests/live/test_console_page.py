@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from aiohttp import web
 
 from browsing import Tab, browsing
 from components.console_page import TOKEN, console
@@ -136,7 +137,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, Ga
             server = uvicorn.Server(config_of(guard))
             running = asyncio.create_task(server.serve(sockets=[listening]))
             try:
-                yield f"http://127.0.0.1:{port}/?token={TOKEN}", gathering
+                yield f"http://127.0.0.1:{port}/#token={TOKEN}", gathering
             finally:
                 server.should_exit = True
                 await running
@@ -202,7 +203,7 @@ async def test_the_page_is_drawn_in_light_in_dark_and_narrow(
             _kept(place)
             wide = await tab.ask("document.documentElement.scrollWidth")
             assert wide <= width, f"{name} is wider than its window"
-        assert await tab.ask("location.search") == ""
+        assert TOKEN not in await tab.ask("location.href")
         assert tab.errors == []
 
 
@@ -259,3 +260,90 @@ async def test_the_page_is_used_by_keyboard(program: str, monkeypatch: pytest.Mo
 
         await tab.until(f"document.querySelector('#state').innerText === '{trouble}'")
         assert tab.errors == []
+
+
+@asynccontextmanager
+async def neighbour() -> AsyncIterator[tuple[str, list[str]]]:
+    """Serve a page of another user of this machine, which asks its own server on; yield its address
+    and all that a browser sent there.
+    """
+    sent: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        sent.append(f"{request.path_qs} {dict(request.headers)}")
+        script = "<script>fetch('/asked').then(() => { document.title = 'asked' })</script>"
+        return web.Response(text=script, content_type="text/html")
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        await web.SockSite(runner, listening).start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/", sent
+        finally:
+            await runner.cleanup()
+
+
+@pytest.mark.optional_elsewhere("needs chromium")
+async def test_a_program_on_another_port_gets_no_token(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither with the request for its page, nor with those that the page makes."""
+    async with (
+        served(monkeypatch) as (address, _),
+        neighbour() as (stranger, sent),
+        browsing(program) as tab,
+    ):
+        await tab.open(address, width=WIDE[0], height=WIDE[1])
+        await _drawn(tab)
+
+        await tab.open(stranger, width=WIDE[0], height=WIDE[1])
+        await tab.until("document.title === 'asked'")
+
+        assert any(each.startswith("/asked") for each in sent)
+        assert not any(TOKEN in each for each in sent)
+
+
+@pytest.mark.optional_elsewhere("needs chromium")
+async def test_the_page_opens_by_an_old_address_and_in_a_new_tab(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new tab has the token of those that are open; without one it says what to open."""
+    async with served(monkeypatch) as (address, _), browsing(program) as tab:
+        root = address.partition("#")[0]
+        await tab.open(root, width=WIDE[0], height=WIDE[1])
+        await tab.until(
+            "document.querySelector('#state').innerText === "
+            "'this tab has no token: open the address that the command printed'"
+        )
+
+        await tab.open(f"{root}?token={TOKEN}", width=WIDE[0], height=WIDE[1])
+        await _drawn(tab)
+        assert TOKEN not in await tab.ask("location.href")
+
+        async with tab.beside() as other:
+            await other.open(f"{root}#/hosts", width=WIDE[0], height=WIDE[1])
+            await other.until("document.querySelectorAll('tbody tr').length > 4")
+            assert await other.ask("location.hash") == "#/hosts"
+
+
+@pytest.mark.optional_elsewhere("needs chromium")
+async def test_an_open_page_takes_a_new_token(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was begun anew: its new address, opened in the same tab, loads no page again."""
+    async with served(monkeypatch) as (address, _), browsing(program) as tab:
+        await tab.open(f"{address}-of-before", width=WIDE[0], height=WIDE[1])
+        await tab.until(
+            "document.querySelector('#state').innerText === "
+            "'the token has changed: open the address that the command printed'"
+        )
+        await tab.ask("window.stays = true")
+
+        await tab.open(address, width=WIDE[0], height=WIDE[1])
+        await _drawn(tab)
+
+        assert await tab.ask("window.stays")
+        assert TOKEN not in await tab.ask("location.href")

@@ -232,13 +232,39 @@ async def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter_in_python(
     assert "unreadable" in streams.run("dlq", "ls")
 
 
-async def _store_damaged(streams: Streams) -> None:
+async def _store_damaged(streams: Streams, number: int = 0, data: bytes = b"short\n") -> None:
     """Store a message in partition 0 whose payload is shorter than its headers say."""
+    start, end = number * 5000, (number + 1) * 5000
     batch = Batch(
-        source="/var/log/bad.log", generation=GENERATION, start=0, end=50, lines=1, format="plain"
-    )
+        source="/var/log/bad.log", generation=GENERATION, start=start, end=end, lines=1,
+        format="plain",
+    )  # fmt: skip
     name = message_id(source_key("test", HOSTS[0], batch.source), batch)
-    await streams.js.publish(streams.subject(HOSTS[0]), b"short\n", encode_headers(batch, name))
+    await streams.js.publish(streams.subject(HOSTS[0]), data, encode_headers(batch, name))
+
+
+async def test_a_reader_leaves_room_for_the_letters_of_others(streams: Streams) -> None:
+    """It takes half of what is free, and ends as where the stream is full. What the server says of
+    other consumers' messages is still stored, and a host's letter.
+    """
+    most, size = 70_000, 1000
+    info = await streams.js.stream_info("LOGS_dead")
+    assert info is not None
+    await streams.js.call("STREAM.UPDATE.LOGS_dead", {**info["config"], "max_bytes": most})
+    for number in range(100):
+        await _store_damaged(streams, number, b"x" * size)
+    words = ("--partitions", "0", "--on-error", "dead-letter")
+
+    kept = []
+    for name in ("first", "second", "second"):
+        log = await streams.read(name, *words).ends(1)
+        assert "has no room left" in log
+        info = await streams.js.stream_info("LOGS_dead")
+        assert info is not None
+        kept.append(info["state"]["bytes"])
+
+    assert most / 3 < kept[0] < most / 2
+    assert kept[0] < kept[1] < kept[2] < most * 7 / 8
 
 
 async def _read_all(streams: Streams, seen: list[bytes], **options: Any) -> None:
@@ -256,7 +282,8 @@ RIGHTS = [
     "$JS.API.CONSUMER.DELETE.LOGS_0.*",
     "$JS.ACK.LOGS_0.*.>",
     *("$JS.API.STREAM.INFO.LOGS_0", "$JS.API.STREAM.MSG.GET.LOGS_0", "$JS.API.DIRECT.GET.LOGS_0"),
-    "_lpd.logs.>",
+    "$JS.API.STREAM.INFO.LOGS_dead",
+    *(f"_lpd.logs.*.{reason}.*.*.*" for reason in ("rejected", "unreadable")),
 ]
 
 
@@ -278,17 +305,21 @@ async def test_an_ephemeral_reader_needs_the_documented_rights_and_names_one_tha
         async with streams_on(
             cast("EmbeddedServer", Server(url)), tmp_path / "pipeline"
         ) as streams:
+            await _store_damaged(streams)
             await streams.write(2)
             as_reader = server.url.replace("//", "//reader:r@")
-            reading = streams.read(
-                "own", "--ephemeral", "--partitions", "0", "--count", "2", NATS_URL=as_reader
-            )
+            letters = ("--on-error", "dead-letter")
+            words = ("own", "--ephemeral", "--partitions", "0", "--count", "2", *letters)
+            reading = streams.read(*words, NATS_URL=as_reader)
             log = await reading.ends(1 if lacking else 0)
+            info = await streams.js.stream_info("LOGS_dead")
+            assert info is not None
 
     if lacking:
         assert "publish to $JS.API.CONSUMER.CREATE.LOGS_0.own-" in log
     else:
         assert len(reading.lines) == 2
+        assert info["state"]["messages"] == 1
 
 
 class Server(NamedTuple):

@@ -12,6 +12,7 @@ from logpipeline.nats.bucket import Bucket, Conflict, bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.subjects import key_value_subject
 
 STREAM = {"name": "LOGS_0", "subjects": ["logs.p0.>"], "storage": "file", "allow_direct": True}
 
@@ -95,11 +96,37 @@ async def test_a_message_that_is_gone_is_deleted(js: JetStream, storage: str) ->
     ]
 
 
-async def test_a_key_is_swapped_only_at_the_expected_revision(js: JetStream) -> None:
-    """Of two owners one loses."""
+async def make_bucket(js: JetStream) -> Bucket:
+    """Return a new bucket."""
     config = bucket_stream_config("state", replicas=1, storage="file", max_bytes=1 << 20)
     await js.call("STREAM.CREATE.KV_state", config)
-    bucket = Bucket(js, "state")
+    return Bucket(js, "state")
+
+
+@pytest.mark.parametrize("operation", ["DEL", "PURGE"])
+async def test_a_key_that_another_program_deleted_can_be_written_again(
+    js: JetStream, operation: str
+) -> None:
+    """`nats kv del` and `nats kv purge` leave a marker in its place."""
+    bucket = await make_bucket(js)
+    await bucket.put("epoch.main.0", b"before")
+    subject = key_value_subject(bucket.name, "epoch.main.0")
+    marker = {"KV-Operation": operation} | ({"Nats-Rollup": "sub"} if operation == "PURGE" else {})
+    await js.publish(subject, b"", marker)
+    assert await bucket.get("epoch.main.0") is None
+
+    revision = await bucket.swap("epoch.main.0", b"again", revision=0)
+
+    entry = await bucket.get("epoch.main.0")
+    assert entry is not None
+    assert (entry.value, entry.revision) == (b"again", revision)
+    with pytest.raises(Conflict):
+        await bucket.swap("epoch.main.0", b"twice", revision=0)
+
+
+async def test_a_key_is_swapped_only_at_the_expected_revision(js: JetStream) -> None:
+    """Of two owners one loses."""
+    bucket = await make_bucket(js)
     first = await bucket.swap("epoch.main.0", b"1", revision=0)
     second = await bucket.swap("epoch.main.0", b"2", revision=first)
     with pytest.raises(Conflict):

@@ -187,6 +187,43 @@ async def test_no_role_may_hear_more(managed_nats: Managed, role: str, subject: 
         await eventually(lambda: is_denied(js, subject), within_s=5)
 
 
+async def test_a_server_that_gets_less_storage_keeps_its_streams(tmp_path: Path) -> None:
+    """Its volume stays as large as it is, and so does its limit: below what its streams reserve it
+    would refuse to make them smaller.
+    """
+    large, small = (resource(nats={"managed": {"storage": size}}) for size in ("256Mi", "64Mi"))
+
+    async def reconciled(at: Managed) -> list[int]:
+        """How much each stream may hold."""
+        permission = Permission(
+            may_write=True, storage_bytes=nats_conf.managed_storage_bytes(at.pipeline)
+        )
+        async with connected(at.operator()) as js:
+            await reconcile(js, at.pipeline, permission, lambda assigned: [MEMBER])
+            streams = [at.pipeline.names.stream(number) for number in range(2)]
+            found = [await js.stream_info(each) for each in streams]
+            return [each["config"]["max_bytes"] for each in found if each is not None]
+
+    async with managed(large, tmp_path / "large", has_accounts=True) as at:
+        before = await reconciled(at)
+        stream = at.pipeline.names.stream(0)
+    claimed = large.spec.nats.managed.storage
+    async with managed(
+        small,
+        tmp_path / "small",
+        has_accounts=True,
+        claimed_bytes=claimed,
+        store=tmp_path / "large" / "store",
+    ) as at:
+        async with connected(at.operator()) as js:
+            kept = await js.stream_info(stream)
+        after = await reconciled(at)
+
+    assert kept is not None
+    assert kept["config"]["max_bytes"] == before[0]
+    assert sum(after) < small.spec.nats.managed.storage < sum(before)
+
+
 async def test_nobody_comes_in_without_a_password(managed_nats: Managed) -> None:
     """Not even to look."""
     connection = Connection(NatsOptions(servers=(managed_nats.url,)))

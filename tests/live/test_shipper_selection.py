@@ -201,14 +201,17 @@ async def test_pods_that_go_while_the_server_is_away_lose_nothing(
     (tmp_path / "pods").mkdir()
     pods = [f"web-{number}" for number in range(20)]
     config: ShipperConfig = node(
-        tmp_path, nats_server, None, in_flight_bytes_max=8 * 1024, idle_close_s=0.1, rescan_s=30.0
-    )
+        tmp_path, nats_server, None, in_flight_bytes_max=8 * 1024, idle_close_s=0.1, rescan_s=30.0,
+        open_files_max=24,
+    )  # fmt: skip
     async with shipping(config):
         async with jetstream(nats_server) as js:
             await make_stream(js)
             expected = {f"{pod}/app": log_lines(container(tmp_path, pod), 0, 10) for pod in pods}
             await until_arrived(js, expected)
-        await eventually(lambda: not open_logs(tmp_path), what="idle files are closed")
+        # The others may stay open: half of all, and one more.
+        closed = "files are closed of which nothing is left to read"
+        await eventually(lambda: len(open_logs(tmp_path)) <= 13, what=closed)
         await nats_server.stop()
         await asyncio.sleep(0.3)
         for pod in pods:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cluster.child_manifests import SETTINGS, children, pod_templates, resource
+from cluster.child_manifests import built, children, pod_templates, resource
 from cluster.handle import Cluster
-from logpipeline_operator.children import Manifest, build, credentials
+from logpipeline_operator.children import Manifest, credentials
 from logpipeline_operator.differences import differing
 
 MANAGER = "logpipeline-operator"
@@ -73,7 +73,7 @@ SPECS: dict[str, dict[str, Any]] = {
 def made_in(namespace: str, name: str, spec: dict[str, Any]) -> list[Manifest]:
     """The children of the pipeline *name*, without an owner that is not there."""
     pipeline = resource(spec, name=name, namespace=namespace, uid="")
-    return [*build(pipeline, SETTINGS), credentials.users_secret(pipeline, PASSWORDS)]
+    return [*built(pipeline), credentials.users_secret(pipeline, PASSWORDS)]
 
 
 def apply(cluster: Cluster, made: list[Manifest], *more: str) -> None:

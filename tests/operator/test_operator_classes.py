@@ -179,6 +179,26 @@ async def test_a_writer_of_pipelines_is_refused_by_the_api_server(
 
 
 @pytest.mark.timeout(300)
+async def test_a_url_with_a_star_lets_no_other_host_in(cluster: Cluster, namespace: str) -> None:
+    """The API server's policy tells a login from a host, too."""
+    let_write(cluster, namespace)
+    cluster.kubectl("apply", "-f", str(POLICY))
+    classes.allow(cluster, "default", natsServers=["nats://a.example.net:*"])
+
+    def said(url: str) -> str:
+        asked = pipeline(namespace, "p", {"nats": {"servers": [url]}})
+        return answer(cluster, asked, "--dry-run=server")
+
+    def is_enforced() -> bool:
+        return "natsServers" in said("nats://evil.example.net:4222")
+
+    await eventually(is_enforced, within_s=WITHIN_S, what="the policy is enforced")
+    await eventually(lambda: "created" in said("nats://a.example.net:4222"), within_s=WITHIN_S)
+
+    assert "natsServers" in said("nats://a.example.net:x@evil.example.net:4222")
+
+
+@pytest.mark.timeout(300)
 async def test_a_pipeline_that_is_allowed_no_more_can_still_be_labelled_and_deleted(
     cluster: Cluster, namespace: str
 ) -> None:

@@ -187,3 +187,32 @@ async def test_what_the_server_refuses_changes_nothing(here: World, walked: Pipe
             assert f"spec.{path}" in said, said
 
     assert await walked.is_seen()
+
+
+@pytest.mark.parametrize(
+    ("former", "latter", "refused"),
+    [
+        ({}, {"jsDomain": "hub"}, "spec.nats.jsDomain"),
+        ({"jsDomain": "hub"}, {"jsDomain": ""}, "spec.nats.jsDomain"),
+        ({}, {"servers": ["nats://a:4222"]}, "spec.nats.servers"),
+        ({"servers": ["nats://a:4222"]}, {"jsDomain": "hub"}, ""),
+    ],
+)
+def test_streams_of_a_managed_server_stay_within_reach(
+    cluster: Cluster, namespace: str, former: Spec, latter: Spec, refused: str
+) -> None:
+    """Its domain cannot change, and no other server takes its place."""
+    metadata = {"name": NAME, "namespace": namespace}
+    cluster.apply(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": metadata,
+            "spec": {"nats": former},
+        }
+    )
+    change = json.dumps({"spec": {"nats": latter}})
+    words = ("patch", f"logpipeline/{NAME}", f"--namespace={namespace}", "--type=merge")
+    said = cluster.kubectl(*words, "--dry-run=server", "-p", change, check=False)
+
+    assert (refused or "patched") in said

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from api_server.recording_proxy import Asked, Fault, Refuse
 from api_server.states import NAME
 from api_server.world import World
 from cluster import classes
-from cluster.child_manifests import child, resource
+from cluster.child_manifests import built, child, resource
 from cluster.child_manifests import settings as child_settings
 from cluster.handle import Cluster
-from logpipeline_operator.children import Manifest, build
+from logpipeline_operator.children import Manifest
 from logpipeline_operator.cluster.kinds import SPARK_APACHE, kind
 from logpipeline_operator.differences import differing
 from waiting import eventually
@@ -49,7 +50,7 @@ TABLE: dict[str, Any] = {"enabled": True, "nodeSelector": NOWHERE}
 def made_in(namespace: str, name: str, table: dict[str, Any]) -> list[Manifest]:
     """The children of the pipeline *name*, without an owner that is not there."""
     spec = {"table": {**TABLE, **table}, "networkPolicy": {"enabled": True}}
-    return build(resource(spec, name=name, namespace=namespace, uid=""), SPARK)
+    return built(resource(spec, name=name, namespace=namespace, uid=""), SPARK)
 
 
 def apply(cluster: Cluster, made: list[Manifest]) -> None:
@@ -236,8 +237,9 @@ def definition(api: str) -> Manifest:
 
 @pytest.mark.timeout(180)
 async def test_an_application_is_made_where_somebody_runs_it(here: World, cluster: Cluster) -> None:
-    """Without an API for it the condition says what to do, and with one there it is; when the API
-    goes, it is missed again, and what else the pipeline asks for is still done.
+    """Without an API for it the condition says what to do, and with one there it is. When the API
+    cannot be asked or goes, that is said, and what a driver needs stays; what else the pipeline
+    asks for is still done.
     """
     table = {**TABLE, **BUCKET, "runner": "sparkApplication", "executors": {"instances": 1}}
     await here.apply({**MANAGED, "table": table})
@@ -253,9 +255,23 @@ async def test_an_application_is_made_where_somebody_runs_it(here: World, cluste
     async def is_awaited() -> bool:
         return await reason() == "TableNotReady"
 
+    async def is_unknown() -> bool:
+        return await reason() == "KubernetesAway"
+
+    def cannot_say(asked: Asked) -> Fault | None:
+        return Refuse(500, "InternalError") if "sparkapplications" in asked.path else None
+
+    async def account() -> str | None:
+        found = await there(here, "ServiceAccount", f"{NAME}-table")
+        return found["metadata"]["uid"] if found else None
+
     async def is_made() -> bool:
         what = "sparkapplications.spark.apache.org"
         return "/p-table-" in cluster.kubectl("get", what, "-n", here.namespace, "-o", "name")
+
+    async def is_scaled() -> bool:
+        found = await there(here, "StatefulSet", f"{NAME}-collector")
+        return bool(found and found["spec"]["replicas"] == 2)
 
     async def is_kept_otherwise() -> bool:
         return "StatefulSet p-table" in (await here.state())["children"]
@@ -271,8 +287,19 @@ async def test_an_application_is_made_where_somebody_runs_it(here: World, cluste
         await eventually(is_made, within_s=60, what="a SparkApplication")
         # It says so once it has looked again.
         await eventually(is_awaited, within_s=60, what="a condition that waits for it")
+        uid = await account()
+        here.proxy.judge = cannot_say
+        await here.apply(
+            {**MANAGED, "table": table, "collectors": {**MANAGED["collectors"], "replicas": 2}}
+        )
+        await eventually(is_unknown, within_s=60, what="a condition that says that it is not known")
+        await eventually(is_scaled, within_s=60, what="a change of collectors meanwhile")
+        assert await account() == uid
+        here.proxy.judge = lambda asked: None
+        await eventually(is_awaited, within_s=60, what="a condition that waits for it again")
         cluster.kubectl("delete", "-f", "-", input=text)
         await eventually(is_missed, within_s=60, what="a condition that says that it is gone")
+        assert await account() == uid
         await here.apply({**MANAGED, "table": {**table, "runner": None, "executors": None}})
         await eventually(is_kept_otherwise, within_s=60, what="a StatefulSet for the table")
         operator.kill()

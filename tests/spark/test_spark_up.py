@@ -65,6 +65,8 @@ async def test_lines_stand_in_the_table_once_whatever_ends(up: UpWithTable) -> N
     async with up:
         up.append(numbered(0, 1000))
         await up.in_table(numbered(0, 1000))
+        for path in (up.layout.table, *up.layout.table.rglob("*")):
+            assert not path.stat().st_mode & 0o007, path
         up.append(numbered(1000, 1500))
         await up.kill("table")
         up.append(numbered(1500, 2000))

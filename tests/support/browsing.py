@@ -32,10 +32,22 @@ class Tab:
     of.
     """
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, root: str, socket: aiohttp.ClientWebSocketResponse
+    ) -> None:
         self.errors: list[str] = []
+        self._session = session
+        self._root = root
         self._socket = socket
         self._number = 0
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncIterator[Tab]:
+        """Yield a new and empty tab of the same browser."""
+        async with self._session.put(f"{self._root}/json/new?about:blank") as answer:
+            page = await answer.json()
+        async with _connected(self._session, self._root, page) as tab:
+            yield tab
 
     async def call(self, method: str, **fields: Any) -> dict[str, Any]:
         """Carry out one command of the protocol, and return its result."""
@@ -121,14 +133,22 @@ async def browsing(program: str) -> AsyncIterator[Tab]:
             within_s=START_WITHIN_S,
             what="a browser",
         )
-        port = port_file.read_text().split("\n")[0]
+        root = f"http://127.0.0.1:{port_file.read_text().splitlines()[0]}"
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{port}/json") as answer:
+            async with session.get(f"{root}/json") as answer:
                 pages = [each for each in await answer.json() if each["type"] == "page"]
-            address = pages[0]["webSocketDebuggerUrl"]
-            async with session.ws_connect(address, max_msg_size=MESSAGE_BYTES_MAX) as socket:
-                yield Tab(socket)
+            async with _connected(session, root, pages[0]) as tab:
+                yield tab
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait)
         shutil.rmtree(profile, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _connected(
+    session: aiohttp.ClientSession, root: str, page: dict[str, Any]
+) -> AsyncIterator[Tab]:
+    address = page["webSocketDebuggerUrl"]
+    async with session.ws_connect(address, max_msg_size=MESSAGE_BYTES_MAX) as socket:
+        yield Tab(session, root, socket)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from components.console_page import COOKIE, TOKEN, asked, console
+from components.console_page import RESOURCE, TOKEN, asked, console
 from components.watched_status import owned, partition, shipper, source, status, watched
-from logpipeline_cli.commands.console import token_in
-from logpipeline_cli.console.access import host_of
+from logpipeline.layout import Layout
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import parse
+from logpipeline_cli.commands.console import Page, token_in
+from logpipeline_cli.console.access import TOKEN_HEADER, host_of
 from logpipeline_cli.console.answers import id_of, view_json
 from logpipeline_cli.console.pages import FILES
-from logpipeline_cli.console.tails import IDLE_S, TAILS_MAX, Tails, TooMany, Wish
+from logpipeline_cli.console.tails import IDLE_S, KEPT_MAX, TAILS_MAX, UNSEEN, Tails, TooMany, Wish
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.following import Line
 from logpipeline_cli.main import main
+from logpipeline_cli.target import Target
 from logpipeline_cli.watching.line_tail import LineTail
 from logpipeline_cli.watching.rows import View
 
@@ -36,28 +41,30 @@ def view() -> View:
     )
 
 
-async def test_without_the_token_nothing_is_shown() -> None:
-    """Neither the page nor what it asks for, nor a hint of it."""
+async def test_without_the_token_nothing_of_the_pipeline_is_shown() -> None:
+    """Neither an answer nor a hint of one; only the page is there, which is the same for all."""
     async with console(view()) as (app, _, _):
-        for path in ("/", "/static/main.js", "/api/view", "/api/source", "/api/lines"):
-            for cookie in ("", "logpipeline-console-8630=wrong", "logpipeline-console-1=" + TOKEN):
-                answer = await asked(app, path, headers={"cookie": cookie})
+        for path in ("/api/view", "/api/source", "/api/lines", "/nothing"):
+            for token in ("", "wrong", TOKEN + "x"):
+                answer = await asked(app, path, headers={TOKEN_HEADER: token})
                 assert answer.status == 401
                 assert b"web1" not in answer.body
+        for path in ("/", "/static/main.js"):
+            page = await asked(app, path, headers={TOKEN_HEADER: ""})
+            assert page.status == 200
+            assert b"web1" not in page.body
 
 
-async def test_the_address_with_the_token_leaves_a_cookie_and_no_token() -> None:
-    """The token stays out of the address bar, and of scripts."""
+async def test_the_token_is_in_no_cookie() -> None:
+    """A browser sends a host's cookies to each of its ports, and so to programs of other users."""
     async with console(view()) as (app, _, _):
-        answer = await asked(app, "/", {"token": TOKEN, "a": "b"}, headers={"cookie": ""})
-
-        assert (answer.status, answer.headers["location"]) == (303, "/?a=b")
-        set_cookie = answer.headers["set-cookie"]
-        assert set_cookie.startswith(COOKIE)
-        assert "HttpOnly" in set_cookie
-        assert "SameSite=strict" in set_cookie
-        assert (await asked(app, "/", {"token": "wrong"})).status == 401
-        assert (await asked(app, "/")).status == 200
+        for query in ({}, {"token": TOKEN}):
+            page = await asked(app, "/", query)
+            assert (page.status, page.headers.get("set-cookie")) == (200, None)
+        for name in ("token", "logpipeline-console-8630"):
+            for query in ({}, {"token": TOKEN}):
+                given = {TOKEN_HEADER: "", "cookie": f"{name}={TOKEN}"}
+                assert (await asked(app, "/api/view", query, headers=given)).status == 401
 
 
 @pytest.mark.parametrize(
@@ -77,7 +84,7 @@ async def test_the_names_of_loopback_are_its_own(host: str) -> None:
 
 
 async def test_another_site_may_not_read_it() -> None:
-    """Neither by a script, nor as an image, though the browser has the cookie."""
+    """Neither by a script, nor as an image, should it have the token."""
     async with console(view()) as (app, _, _):
         for site in ("cross-site", "same-site"):
             headers = {"sec-fetch-site": site, "sec-fetch-mode": "cors"}
@@ -96,8 +103,9 @@ async def test_it_is_only_read(method: str) -> None:
 async def test_each_answer_forbids_foreign_content() -> None:
     """The refused ones, too: only own scripts and styles, no frames, no caches."""
     async with console(view()) as (app, _, _):
-        for path, cookie in (("/", COOKIE), ("/api/view", COOKIE), ("/nothing", COOKIE), ("/", "")):
-            headers = (await asked(app, path, headers={"cookie": cookie})).headers
+        known = [(path, TOKEN) for path in ("/", "/api/view", "/nothing")]
+        for path, token in (*known, ("/api/view", "")):
+            headers = (await asked(app, path, headers={TOKEN_HEADER: token})).headers
             policy = headers["content-security-policy"]
             assert "default-src 'none'" in policy
             assert "frame-ancestors 'none'" in policy
@@ -240,11 +248,51 @@ async def test_pages_with_one_wish_share_a_tail(monkeypatch: pytest.MonkeyPatch)
         answer = tails.ask(wishes[0], 0)
         assert [line["text"] for line in answer["lines"]] == [r"<b>one</b>\x1b"]
         assert tails.ask(wishes[0], answer["next"])["lines"] == []
-        assert len(tails.ask(wishes[0], 10**6)["lines"]) == 1
+        again = tails.ask(wishes[0], 10**6)["lines"]
+        assert [line["text"] for line in again] == [UNSEEN, r"<b>one</b>\x1b"]
 
         now_s[0] += IDLE_S + 1
         tails.end_idle()
         await _until(lambda: not running)
+
+
+async def test_a_page_that_did_not_ask_sees_that_lines_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where more came than are kept, and where the tail had ended meanwhile."""
+    running: list[LineTail] = []
+    now_s = [0.0]
+
+    async def run(self: LineTail) -> None:
+        running.append(self)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(LineTail, "run", run)
+    async with console(view()) as (_, gathering, _), asyncio.TaskGroup() as tasks:
+        tails = Tails(gathering.js, gathering.target.pipeline, tasks, lambda: now_s[0])
+        wish = Wish("web1", None, "")
+
+        def texts(after: int) -> tuple[list[str], int]:
+            answer = tails.ask(wish, after)
+            return [line["text"] for line in answer["lines"]], answer["next"]
+
+        assert texts(0)[0] == []
+        await _until(lambda: running)
+        running[-1]._show(Line("web1", "app", b"first"))
+        shown, early = texts(0)
+        assert shown == ["first"]
+        for number in range(KEPT_MAX + 1):
+            running[-1]._show(Line("web1", "app", b"%d" % number))
+        assert texts(early)[0][:2] == [UNSEEN, "1"]
+
+        now_s[0] += IDLE_S + 1
+        _, late = texts(0)
+        await _until(lambda: len(running) == 2)
+        for text in (b"a", b"b", b"c"):
+            running[-1]._show(Line("web1", "app", text))
+        assert texts(early)[0] == [UNSEEN, "a", "b", "c"]
+        assert texts(late)[0] == ["a", "b", "c"]
+        tails.close()
 
 
 async def _until(is_so: Any) -> None:
@@ -269,6 +317,29 @@ def test_without_its_packages_the_console_says_what_to_install(
     assert main(["console"]) == 1
     message = capsys.readouterr().err
     assert message == "logpipeline: uvicorn is not installed: pip install 'logpipeline[console]'\n"
+
+
+def test_a_page_that_is_served_again_keeps_its_address_and_token(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`kubectl logpipeline console` logs in anew every six hours, and open pages ask on."""
+    served = []
+
+    async def serve(_: Target, *, port: int, token: str, started: Any, **more: Any) -> None:
+        served.append((port, token))
+        started(f"http://127.0.0.1:{port or 4711}/#token={token}")
+
+    monkeypatch.setattr("logpipeline_cli.commands.console.serve", serve)
+    target = Target(parse(RESOURCE), Layout(Path("/nonexistent")), NatsOptions(), None)
+    page = Page(argparse.Namespace(http="127.0.0.1:0", host_name=None, token_file=None))
+    for _ in range(3):
+        page.show(target, span_s=0.0)
+
+    token = served[0][1]
+    assert len(token) >= 2 * 16
+    assert served == [(0, token), (4711, token), (4711, token)]
+    said = capsys.readouterr().out
+    assert said == f"The console of prod: http://127.0.0.1:4711/#token={token}\n"
 
 
 def test_a_token_of_ones_own_is_read_from_a_file(tmp_path: Path) -> None:

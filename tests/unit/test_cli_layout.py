@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from logpipeline.filelock import FileLock
 from logpipeline.layout import (
     Component,
     Layout,
@@ -51,6 +52,31 @@ def test_the_record_of_a_process_that_is_gone_counts_for_nothing() -> None:
     ended.wait()
 
     assert RunRecord.read(run("one", ended.pid)) is None
+
+
+def test_a_record_whose_process_id_another_program_has_counts_for_nothing() -> None:
+    """After a power loss the number says nothing; the lock says that no pipeline runs."""
+    layout = run("one", os.getpid())
+    with FileLock.take(layout.lock_file):
+        assert RunRecord.read(layout) is not None
+
+    assert RunRecord.read(layout) is None
+
+
+def test_a_record_whose_lock_was_removed_counts_while_its_process_lives() -> None:
+    """Somebody who tidies a data folder does not make the pipeline seem to have ended."""
+    assert RunRecord.read(run("one", os.getpid())) is not None
+
+
+def test_a_damaged_record_keeps_no_other_pipeline_from_being_meant() -> None:
+    """It is named only where nothing else runs."""
+    broken = run("broken", os.getpid())
+    broken.run_file.write_text("{")
+    with pytest.raises(NoPipeline, match="is damaged"):
+        running_layout(None, None)
+    other = run("one", os.getpid())
+
+    assert running_layout(None, None) == other
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"pid": 1}', '{"components": [1]}'])

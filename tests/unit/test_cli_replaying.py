@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from components.partition_files import config_of
+from logpipeline.checksum import NOTHING
+from logpipeline.messages import Read
+from logpipeline.nats.pull import Delivered
+from logpipeline.nats.session import RawMessage
 from logpipeline.origin import Origin
+from logpipeline.wire import BadMessage, Batch, Checksums
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.replaying.reading import Pace, Question, span_of
+from logpipeline_cli.replaying.reading import Pace, Question, Span, span_of
+from logpipeline_cli.replaying.sinks import FolderSink, Page, PageSink
+from logpipeline_collector.files.partition import FileStorage
 
 SECOND_NS = 1_000_000_000
 NOON_NS = 1_795_262_400 * SECOND_NS
@@ -108,3 +118,46 @@ async def test_a_message_waits_for_earlier_ones_of_other_partitions() -> None:
         await asyncio.gather(take(0, 1, 4, 5), take(1, 2, 3, 6))
 
     assert order == [1, 2, 3, 4, 5, 6]
+
+
+def replayed(sink: FolderSink | PageSink) -> tuple[list[str], int]:
+    """Return why messages of a replay were refused, and how many lines were written."""
+    refused = []
+    for number, (batch, payload) in enumerate(MESSAGES, 1):
+        message = RawMessage(b"logs.p0.h", b"", b"", payload)
+        try:
+            sink.take(Read("h", batch, {}), Delivered(message, number, number, NOON_NS, 0))
+        except BadMessage as error:
+            refused.append(error.reason)
+    return refused, sink.lines
+
+
+PLAIN = Batch(source="/a", generation="0" * 16, start=0, end=2, lines=1, format="plain")
+FIRST = replace(PLAIN, checksums=Checksums.around(b"a\n", NOTHING))
+LOSS = replace(PLAIN, start=9, end=20, lost="rotated")
+MESSAGES = [
+    (FIRST, b"a\n"),
+    (replace(PLAIN, start=2, end=4), b"x\n"),  # without a checksum: of another sender
+    (replace(FIRST, start=2, end=4), b"x\n"),  # with that of another place
+    (replace(FIRST, end=4, resend=True), b"a\nb\n"),  # with that of other bytes
+    (LOSS, b"a payload"),
+    (LOSS, b""),
+    (replace(PLAIN, start=2, end=5), b"x\n"),
+]
+
+
+def test_a_page_and_a_folder_leave_out_the_same_messages_and_count_them(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Those that collectors refuse."""
+    storage = FileStorage(config_of(tmp_path))
+    folder = FolderSink(storage, 0, Span("L", "monday", 1, None, 9, None))
+    page = PageSink(Page("raw"))
+
+    assert replayed(page) == replayed(folder)
+    refused, lines = replayed(PageSink(Page("raw")))
+    assert len(refused) == 5
+    assert "misfit" in refused
+    assert lines == 1
+    assert capsysbinary.readouterr().out == b"a\na\n"
+    folder.close()

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -161,6 +162,32 @@ def test_bytes_are_printed_as_something_to_use(table: TableWriter, run: Run) -> 
     assert text.splitlines()[1].split() == ["\\xffok\\x1b", "[\\xff]"]
     assert json.loads(as_json) == [{"raw": "/29rGw==", "many": ["/w=="]}]
     assert list(csv.reader(io.StringIO(as_csv)))[1] == ["/29rGw==", '["/w=="]']
+
+
+@pytest.mark.parametrize("output", ["text", "csv", "json"])
+def test_no_answer_acts_on_a_terminal(
+    output: str, table: TableWriter, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are escaped, alone and in lists, and so are names of columns, which may be values."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    question = "SELECT 'a' || chr(27) || ']0;x' || chr(10) AS \"n\x1b\", [chr(27)] AS l, 7 AS i"
+
+    _, said, _ = run("query", question, "-o", output)
+
+    assert "\x1b" not in said
+    assert not any(character in said.replace("\r\n", "\n") for character in "\x1b\r\x07")
+    if output == "csv":
+        assert [*csv.reader(io.StringIO(said))] == [
+            ["n\\x1b", "l", "i"],
+            ["a\\x1b]0;x\\x0a", '["\\u001b"]', "7"],
+        ]
+
+
+def test_csv_for_a_file_is_exact(table: TableWriter, run: Run) -> None:
+    """What is no terminal gets values as they are."""
+    _, said, _ = run("query", "SELECT chr(27) || 'x' AS text", "-o", "csv")
+
+    assert [*csv.reader(io.StringIO(said))] == [["text"], ["\x1bx"]]
 
 
 def test_a_question_is_about_a_time(table: TableWriter, run: Run) -> None:

@@ -20,6 +20,7 @@ from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import Committed, Progress
 from logpipeline.spec import parse
+from logpipeline_cli.following import Line
 from logpipeline_cli.main import main
 from logpipeline_cli.target import Target
 from logpipeline_cli.watching.columns import PARTITIONS, SOURCES, Tone, count_text, state_text
@@ -304,6 +305,20 @@ class Quiet(TailScreen):
 
     def _follow(self, pattern: re.Pattern[bytes] | None) -> None:
         pass
+
+
+async def test_lines_that_pass_while_they_are_paused_are_counted() -> None:
+    """Going on says how many are not shown."""
+    async with App[None]().run_test() as pilot:
+        screen = Quiet(cast(Gathering, None), None, None)
+        await pilot.app.push_screen(screen)
+        await pilot.press("space")
+        for _ in range(3):
+            screen._show(Line("web1", "app", b"x"))
+        await pilot.press("space")
+        await pilot.pause()
+
+        assert [line.text for line in screen._lines.lines] == ["… 3 lines passed meanwhile"]
 
 
 async def test_a_line_that_comes_while_its_screen_goes_is_no_error() -> None:

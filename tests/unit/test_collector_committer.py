@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from logpipeline_collector.owned_partition import Committer, OwnedPartition
+from logpipeline.records import StreamPosition
+from logpipeline_collector import owned_partition
+from logpipeline_collector.owned_partition import RECORD_WAITS, Committer, OwnedPartition
+from logpipeline_collector.sink import SinkFull
+from logpipeline_collector.stream_position import Marks
 from waiting import eventually
 
 
@@ -51,3 +57,68 @@ async def test_an_error_of_the_work_itself_reaches_the_owner(is_due: bool) -> No
             await task
 
     assert well.failure is None
+
+
+class Held:
+    """An epoch whose record the bucket does not take yet."""
+
+    record = SimpleNamespace(epoch=1, refused=(), missed_messages=0, snapshot_at=0, begun=0)
+
+    def __init__(self) -> None:
+        self.takes = asyncio.Event()
+
+    async def advance(self, *_: Any, **__: Any) -> None:
+        """Wait for the bucket."""
+        await self.takes.wait()
+
+
+class FullOnce:
+    """A writer whose disk has no room at first."""
+
+    lost_bytes = missing_bytes = 0
+
+    def __init__(self) -> None:
+        self.is_full = True
+
+    def prepare(self, *_: Any, **__: Any) -> None:
+        """Prepare nothing."""
+
+    def write(self, _: Any) -> None:
+        """Find no room, then room."""
+        if self.is_full:
+            self.is_full = False
+            raise SinkFull(errno.ENOSPC, "no room")
+
+    def confirm(self, _: Any) -> None:
+        """Confirm nothing."""
+
+
+async def test_a_commit_that_waits_is_shown_and_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For room, then for the state bucket: a restart would bring neither."""
+    monkeypatch.setattr(owned_partition, "RECORD_WAIT_S", 0.0)
+    monkeypatch.setattr(owned_partition, "FULL_RETRY_S", 0.0)
+    held, problems = Held(), list[str | None]()
+    owned = OwnedPartition(
+        partition=0,
+        stream="LOGS_0",
+        writer=cast("Any", FullOnce()),
+        held=cast("Any", held),
+        position=StreamPosition("then", 1, 1),
+        rollbacks=0,
+        marks=Marks(),
+        assignment=lambda: 1,
+        commit_bytes=1,
+        committed_to=lambda *_: None,
+        beat=lambda: problems.append(owned.commit_problem),
+    )
+    owned.position = StreamPosition("then", 2, 2)
+    with ThreadPoolExecutor(1) as executor:
+        commit = asyncio.create_task(owned.commit(executor))
+        await eventually(lambda: problems.count(RECORD_WAITS) > 1, within_s=30, what="it is shown")
+        held.takes.set()
+        await commit
+
+    assert problems[0] == "the disk is full: [Errno 28] no room"
+    assert (owned.commit_problem, owned.failure, owned.is_clean) == (None, None, True)

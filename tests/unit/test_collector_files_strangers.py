@@ -4,6 +4,7 @@ others is touched.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from components.partition_files import PLACE, Writer, contents, opened
 from logpipeline.records import Question
+from logpipeline_collector.files import commit, volume
+from logpipeline_collector.files.commit import FILES_ONE_BY_ONE_MAX
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.sink import SinkFailed
 
@@ -109,13 +112,18 @@ def test_uncommitted_lines_in_a_file_that_was_taken_away_are_read_again(tmp_path
     assert [known.offset for known in again.asked("h", Question())] == [4]
 
 
-def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path) -> None:
-    """An open file can still be written when it has no name any more; nobody could read it."""
+@pytest.mark.parametrize("others", [0, FILES_ONE_BY_ONE_MAX])
+def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path, others: int) -> None:
+    """An open file can still be written when it has no name any more; nobody could read it. However
+    many files the commit has.
+    """
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
     (tmp_path / "logs" / PLACE).unlink()
     writer.take(b"two\n")
+    for number in range(others):
+        writer.take(b"x\n", host=f"other{number}")
     with pytest.raises(SinkFailed, match="removed by another program"):
         writer.commit()
     writer.partition.close()
@@ -123,6 +131,64 @@ def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path) -> None
 
     assert again.damaged_bytes == 4
     assert [known.offset for known in again.asked("h", Question())] == [4]
+
+
+class FailingKernel:
+    """How Linux reports a failed write: to each descriptor that was open before, once; and to later
+    ones as long as none was told.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._is_told = True
+        self._known: dict[int, int] = {}
+
+    def open(self, root: Path) -> int:
+        """Open *root*."""
+        descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+        self._known[descriptor] = self.failures if self._is_told else self.failures - 1
+        return descriptor
+
+    def fail(self) -> None:
+        """Lose written bytes."""
+        self.failures += 1
+        self._is_told = False
+
+    def syncfs(self, descriptor: int) -> int:
+        """Tell of it."""
+        if self._known[descriptor] == self.failures:
+            return 0
+        self._known[descriptor] = self.failures
+        self._is_told = True
+        return errno.EIO
+
+
+def test_a_failed_write_is_noticed_by_each_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another one, or another program, was told of it before."""
+    kernel = FailingKernel()
+    monkeypatch.setattr(volume, "_open", kernel.open)
+    monkeypatch.setattr(volume, "_syncfs", kernel.syncfs)
+    monkeypatch.setattr(commit, "FILES_ONE_BY_ONE_MAX", 0)
+    writers = [Writer(opened(tmp_path, partition=number)) for number in range(2)]
+    for number, writer in enumerate(writers):
+        writer.take(b"one\n", host=f"h{number}")
+    kernel.fail()
+
+    for writer in writers:
+        with pytest.raises(SinkFailed, match="not durable"):
+            writer.commit()
+
+
+def test_a_kernel_that_tells_of_no_failure_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is made durable by itself there."""
+    former = os.uname_result(("Linux", "host", "5.4.0-generic", "", "x86_64"))
+    monkeypatch.setattr(os, "uname", lambda: former)
+
+    assert not volume.Volume(tmp_path).sync()
 
 
 def test_a_file_shorter_than_committed_is_damage_and_goes_on(tmp_path: Path) -> None:

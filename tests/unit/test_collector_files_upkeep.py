@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import itertools
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from components.partition_files import PLACE, FailingDescriptors, Writer, contents, opened
+from components.partition_files import (
+    PLACE,
+    FailingDescriptors,
+    Writer,
+    config_of,
+    contents,
+    opened,
+)
 from logpipeline.listing import files_below
-from logpipeline_collector.files import maintenance
+from logpipeline_collector.files import maintenance, safe_open
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.state import State
+from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.sink import SinkFull
 
 # Room for two of the files that a partition sets aside.
 LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}
@@ -259,6 +274,59 @@ def test_a_large_file_is_compressed_in_several_rounds(
     assert packed.decompress(rotated(tmp_path)[0].read_bytes()) == data
 
 
+@pytest.mark.parametrize("ending", ["reopened", "discarded"])
+def test_a_commit_can_be_taken_back_though_another_file_was_being_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Its owner was frozen or killed after the commit. Another folder has the lines since."""
+    writer, data = half_packed(tmp_path, monkeypatch)
+    writer.take(b"late\n")
+    writer.commit(is_confirmed=False)
+    again = left(tmp_path, writer, ending)
+    last = again.committed()
+    assert last is not None
+    assert last.previous is not None
+    again.undo()
+
+    assert contents(tmp_path) == b""
+    assert [file.length for file in committed_files(tmp_path)] == [len(data)]
+    assert [path.read_bytes() for path in rotated(tmp_path)] == [data]
+
+
+def test_what_a_disk_took_is_counted_once_whether_a_commit_is_taken_back_or_not(
+    tmp_path: Path,
+) -> None:
+    """Of a file that the commit wrote, and of one that it did not."""
+    writer = Writer(opened(tmp_path, rotate_bytes=4))
+    for text in (b"one\n", b"two\n"):
+        writer.take(text)
+        writer.commit()
+        writer.partition.sink.maintain(time.time())
+    writer.take(b"a\n")
+    writer.commit()
+    writer.take(b"b\n")
+    writer.commit(is_confirmed=False)
+    writer.partition.close()
+    rotated(tmp_path)[0].unlink()
+    os.truncate(tmp_path / "logs" / PLACE, 1)
+    again = opened(tmp_path)
+    assert again.damaged_bytes == len(b"one\n") + 3
+    again.undo()
+    assert again.damaged_bytes == len(b"one\n") + 1
+    again.close()
+
+    assert opened(tmp_path).damaged_bytes == len(b"one\n") + 1
+
+
+def left(tmp_path: Path, writer: Writer, ending: str) -> PartitionWriter:
+    """The partition of *writer* after the end of its epoch."""
+    if ending == "discarded":
+        writer.partition.discard()
+        return writer.partition
+    writer.partition.close()
+    return opened(tmp_path)
+
+
 def test_a_file_whose_compression_ends_in_a_later_round_is_compressed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +356,124 @@ def test_a_rotated_file_that_somebody_removed_holds_nothing_up(tmp_path: Path) -
 
     assert [path.suffix for path in rotated(tmp_path)] == [".gz"]
     assert again.damaged_bytes == 4
+
+
+@contextmanager
+def full_once(owner: Any, name: str, n: int) -> Iterator[list[str]]:
+    """Let the disk have no room at the *n*-th call of *name* within the block; yield whether it
+    came to that.
+    """
+    function = getattr(owner, name)
+    calls, met = itertools.count(1), list[str]()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) != n:
+            return function(*args, **kwargs)
+        met.append(name)
+        raise SinkFull(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch, suppress(SinkFull):
+        patch.setattr(owner, name, call)
+        yield met
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(State, "change"), (safe_open, "rename"), (safe_open, "remove"), (safe_open, "sync_folder")],
+)
+def test_what_a_full_disk_ends_midway_is_done_in_the_next_round(
+    tmp_path: Path, owner: Any, name: str
+) -> None:
+    """No file is forgotten, and none is counted as damaged, wherever the room ends."""
+    for n in itertools.count(1):
+        is_met = check_upkeep(tmp_path / str(n), partial(full_once, owner, name, n))
+        if not is_met:
+            assert n > 1
+            return
+
+
+def check_upkeep(folder: Path, full: Callable[[], AbstractContextManager[list[str]]]) -> bool:
+    """Rotate, compress and remove files in *folder*, each first on a *full* disk; compare it with
+    what is listed, and return whether the disk was ever full.
+    """
+    now_s, is_met = time.time(), False
+    limits: dict[str, Any] = {"rotate_bytes": 4, "compression": "gzip", "retention_age_s": 1000}
+    writer = Writer(opened(folder, **limits))
+    sink = writer.partition.sink
+    for number, text in enumerate((b"one\n", b"two\n", b"six\n", b"ten\n")):
+        writer.take(text)
+        writer.commit()
+        with full() as met:
+            sink.maintain(now_s + 500 * number)
+        sink.maintain(now_s + 500 * number)
+        is_met |= bool(met)
+    listed = sorted(committed_files(folder), key=lambda file: file.name)
+    assert {file.path for file in listed} == set(files_in(folder))
+    assert all(file.is_compressed for file in listed)
+    assert [gzip.decompress(file.path.read_bytes()) for file in listed] == [b"six\n", b"ten\n"]
+    assert sink.damaged_bytes == 0
+    with full() as met:
+        sink.maintain(now_s + 5000)
+    sink.maintain(now_s + 5000)
+    assert files_in(folder) == []
+    writer.partition.close()
+    assert not State(config_of(folder).state(3)).files()
+    return is_met or bool(met)
+
+
+def test_a_file_that_is_gone_is_counted_once_though_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round meets it again, as long as the state has no room."""
+    writer = Writer(opened(tmp_path, rotate_bytes=1))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.partition.sink.maintain(time.time())
+    writer.partition.close()
+    again = opened(tmp_path, compression="gzip")
+    rotated(tmp_path)[0].unlink()
+    for n in (1, 1, 2):
+        with full_once(State, "change", n):
+            again.sink.maintain(time.time())
+
+    assert again.damaged_bytes == 4
+
+
+@pytest.mark.parametrize("what", ["a bad sector", "a cut"])
+def test_a_rotated_file_that_cannot_be_read_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It is named and counted, and stays as it is; the others are compressed."""
+    writer = Writer(opened(tmp_path, rotate_bytes=1))
+    for text in (b"one\n", b"two\n"):
+        writer.take(text)
+        writer.commit()
+        writer.partition.sink.maintain(time.time())
+    writer.partition.close()
+    again = Writer(opened(tmp_path, compression="gzip"), start=8, sequence=2)
+    bad, read = rotated(tmp_path)[0], os.pread
+    inode = bad.stat().st_ino
+
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        if os.fstat(descriptor).st_ino == inode:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(descriptor, size, offset)
+
+    if what == "a cut":
+        os.truncate(bad, 0)
+    else:
+        monkeypatch.setattr(os, "pread", pread)
+    for _ in range(2):
+        again.partition.sink.maintain(time.time())
+
+    assert [path.suffix for path in rotated(tmp_path)] == [".000001", ".gz"]
+    assert again.partition.damaged_bytes == 4
+    again.take(b"six\n")
+    again.commit()
+    again.partition.close()
+    last = opened(tmp_path, compression="gzip")
+    last.sink.maintain(time.time())
+    assert last.damaged_bytes == 4
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from logpipeline.messages import read_message
+from logpipeline.messages import has_its_size, read_message
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
+from logpipeline.records import StreamPosition
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch, encode_headers
 from logpipeline_collector.stream_reader import ConsumerName, Interrupted, Missed, Order
+from logpipeline_collector.takeover import _take_until
 
 SUBJECTS = Subjects("logs", 10)
 
@@ -122,9 +126,86 @@ def test_a_subject_that_is_not_of_the_partition_is_refused(subject: bytes, reaso
     assert caught.value.reason == reason
 
 
+@pytest.mark.parametrize("forged", ["\u00b2", "1", "9" * 5000, "", "-1", "\udcff"], ids=ascii)
+@pytest.mark.parametrize(("size", "is_its"), [(6, True), (7, False), (None, True)])
+def test_the_size_of_a_payload_is_the_servers_and_not_its_publishers(
+    forged: str, size: int | None, is_its: bool
+) -> None:
+    """A publisher may write that header, too; the server's stands behind it, if there is one."""
+    batch = Batch(source="a", generation="0" * 16, start=4, end=10, lines=1, format="plain")
+    fields = encode_headers(batch, "id") | {"Nats-Msg-Size": forged}
+    if size is None:
+        del fields["Nats-Msg-Size"]
+    added = b"" if size is None else f"Nats-Msg-Size: {size}\r\n\r\n".encode()
+    headers = block(fields).removesuffix(b"\r\n") + added
+
+    assert has_its_size(batch, headers) == is_its
+
+
+def test_what_only_names_a_loss_has_no_payload() -> None:
+    """A successor learns it from the headers, as it learns what was written."""
+    loss = Batch(
+        source="a", generation="0" * 16, start=4, end=10, lines=1, format="plain", lost="rotated"
+    )
+
+    assert has_its_size(loss, b"NATS/1.0\r\nNats-Msg-Size: 0\r\n\r\n")
+    assert not has_its_size(loss, b"NATS/1.0\r\nNats-Msg-Size: 6\r\n\r\n")
+
+
+class Scripted:
+    """A reader that has one delivery, with one more pending, which is then removed."""
+
+    pending = 2
+
+    def __init__(self) -> None:
+        self.takes = [[delivered(sequence=1, pending=1)], []]
+
+    async def take(self, *, timeout_s: float) -> list[Delivered]:
+        """Return the next deliveries; without any, the server was asked what is pending."""
+        deliveries = self.takes.pop(0)
+        self.pending = deliveries[-1].pending if deliveries else 0
+        return deliveries
+
+
+class Learning:
+    """A partition that is being taken over, and what is learned for it."""
+
+    verified = None
+    position = StreamPosition("then", 2, 2)
+
+    def is_covered(self, _: Delivered) -> bool:
+        """Tell that a predecessor has the message."""
+        return True
+
+    def note_learned(self, _: Delivered) -> None:
+        """Take note of it."""
+
+    async def learn(self, _: Delivered) -> None:
+        """Learn it."""
+
+
+async def test_a_take_over_waits_for_no_message_that_was_removed() -> None:
+    """Another one may not come for hours."""
+    learning = Learning()
+    taken = await _take_until(
+        cast("Any", Scripted()), cast("Any", learning), cast("Any", learning), lambda: True
+    )
+
+    assert taken == 1
+
+
+async def test_a_take_over_that_is_not_wanted_any_more_ends() -> None:
+    """However much is still to be learned."""
+    learning = Learning()
+    with pytest.raises(Interrupted, match="no longer assigned"):
+        await _take_until(
+            cast("Any", Scripted()), cast("Any", learning), cast("Any", learning), lambda: False
+        )
+
+
 def block(headers: dict[str, str]) -> bytes:
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return b"NATS/1.0\r\n" + lines.encode() + b"\r\n"
+    return b"NATS/1.0\r\n" + lines.encode("utf-8", "surrogateescape") + b"\r\n"
 
 
 def delivered(
@@ -133,5 +214,7 @@ def delivered(
     sequence: int = 1,
     subject: bytes = b"logs.p7.node-a",
     headers: bytes = b"",
+    pending: int = 0,
 ) -> Delivered:
-    return Delivered(RawMessage(subject, b"", headers, b"x"), sequence, delivery, 0, 0)
+    message = RawMessage(subject, b"", headers, b"x")
+    return Delivered(message, sequence, delivery, pending=pending, time_ns=0)

@@ -16,6 +16,7 @@ from logpipeline_collector.recovery import (
     TWO_OWNERS,
     UNKNOWN_END,
     FolderCommit,
+    Recovery,
     Source,
     is_late,
     recover,
@@ -180,6 +181,44 @@ def test_a_folder_that_went_back_reads_again_what_it_lacks() -> None:
 
     assert [same_epoch.warning, later_epoch.warning] == [FOLDER_OLDER, FOLDER_OLDER]
     assert [same_epoch.position.sequence, later_epoch.position.sequence] == [20, 20]
+
+
+def test_a_copy_of_the_last_owners_folder_reads_again_what_came_since() -> None:
+    """The member of the record puts back what it had: no other folder has the lines since."""
+    for made in (record(3, 50, (3, 5)), record(4, 50, (3, 5), (4, 30))):
+        found = copied(folder(3, 20, 10), made)
+
+        assert (found.source, found.position.sequence) == (Source.FOLDER, 20)
+        assert found.warning == FOLDER_OLDER
+
+
+def test_a_copy_of_a_folder_at_rest_goes_on_where_the_folder_ended() -> None:
+    """It has moved to another disk, and lacks nothing."""
+    found = copied(folder(3, 20, 10), record(3, 20))
+
+    assert (found.source, found.position.sequence, found.warning) == (Source.FOLDER, 20, "")
+
+
+def test_a_copy_of_a_folder_that_another_member_has_is_a_folder_of_its_own() -> None:
+    """What came since stands in the original."""
+    later = record(4, 50, (3, 5), (4, 30))
+    found = copied(folder(3, 20, 10), later, member="collector-9")
+
+    assert (found.source, found.position.sequence) == (Source.SNAPSHOT, 50)
+
+
+def test_a_commit_that_came_too_late_is_taken_back_in_a_copy_as_well() -> None:
+    """The folder was copied after its collector had died, and before it settled the commit."""
+    ended = succeeded(3, Reached(at(10), 0))
+    for epoch in range(5, 200):
+        ended = succeed(ended, successor(epoch, Reached(at(epoch * 10), 0), folder="another"))
+
+    assert copied(folder(3, 20, 10), ended).source is Source.UNDO
+
+
+def copied(ours: FolderCommit, made: EpochRecord, *, member: str = "collector-0") -> Recovery:
+    """Return how a copy of SAME goes on, as *member*, from the record that was *made*."""
+    return recover(ours, made, identity="copy", copied_from=("elsewhere", SAME), member=member)
 
 
 def test_another_owner_of_our_epoch_loses_no_lines() -> None:

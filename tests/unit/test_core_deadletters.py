@@ -93,3 +93,25 @@ def test_what_nobody_of_ours_wrote_is_no_letter(headers: bytes) -> None:
     """It is named, not guessed at."""
     with pytest.raises(NoLetter):
         decode(headers, b"")
+
+
+@pytest.mark.parametrize("field", ["Dead-Subject", "Dead-Headers"])
+@pytest.mark.parametrize("text", ["5", "null", "true", "0.5", "[]", "{}", '["a"]', ""])
+def test_a_subject_or_headers_that_are_no_text_make_no_letter(field: str, text: str) -> None:
+    """Readers may write letters: one such ended each collector that counted it, and `dlq ls`."""
+    with pytest.raises(NoLetter):
+        changed(field, text)
+
+
+@pytest.mark.parametrize("field", ["Dead-Sequence", "Dead-Time-Ns", "Dead-Bytes"])
+@pytest.mark.parametrize("text", ["\u00b2", "\u0663", "-1", "1_0", "1.0", "9" * 20, "9" * 5000, ""])
+def test_a_number_that_no_server_gives_makes_no_letter(field: str, text: str) -> None:
+    """It would fail later: as a time, or as a sequence that the server is asked for."""
+    with pytest.raises(NoLetter):
+        changed(field, text)
+
+
+def changed(field: str, text: str) -> Letter:
+    """Return what is read of a letter whose header *field* says *text*."""
+    lines = [f"{name}: {value}" for name, value in (encode(LETTER) | {field: text}).items()]
+    return decode("\r\n".join(["NATS/1.0", *lines, "", ""]).encode(), LETTER.payload)

@@ -34,6 +34,17 @@ def test_an_owner_that_wrote_nothing_is_unknown(tmp_path: Path) -> None:
     assert raised.value.owner == "unknown"
 
 
+def test_a_look_says_whether_a_lock_is_held_and_does_not_free_it(tmp_path: Path) -> None:
+    """Also in the process that holds it."""
+    path = tmp_path / "lock"
+    before = FileLock.is_held(path)
+    with FileLock.take(path):
+        while_held = FileLock.is_held(path), FileLock.is_held(path)
+
+    assert (before, while_held, FileLock.is_held(path)) == (None, (True, True), False)
+    FileLock.take(path).close()
+
+
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     """The kernel frees the lock of a process that had no time to."""
     path = tmp_path / "lock"

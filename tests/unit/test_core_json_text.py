@@ -29,6 +29,25 @@ def test_what_json_writes_is_read_back(value: object, separators: tuple[str, str
     assert json_text.parse(text.encode()) == value
 
 
+@given(VALUES, st.booleans())
+def test_what_is_stored_is_read_back(value: object, sort_keys: bool) -> None:
+    """In ASCII, and in one line."""
+    text = json_text.dump(value, sort_keys=sort_keys)
+
+    assert json_text.parse(text) == value
+    assert text.isascii()
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize(
+    "value", [2**64, [1, -(2**64)], {"a": 10**400}, math.nan, [math.inf]], ids=repr
+)
+def test_what_could_not_be_read_is_not_stored(value: object) -> None:
+    """Its writer fails, and what was stored before stays."""
+    with pytest.raises(ValueError):  # noqa: PT011  the standard library has its own words
+        json_text.dump(value)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline.spec.admission import policy
-from logpipeline.spec.choices import CHOICES, allowed_by, refusals
+from logpipeline.spec.choices import CHOICES, How, allowed_by, is_allowed, refusals
 from logpipeline.spec.classes import LogPipelineClass, LogPipelineClassSpec, parse_class
 from logpipeline.spec.crd import class_crd, crd
 from spec_harmless import HARMLESS
@@ -30,7 +34,7 @@ def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
             yield place
 
 
-def nested(path: str, value: Any) -> Any:
+def nested(path: str, value: Any) -> dict[str, Any]:
     """The spec that has *value* at *path*."""
     head, _, rest = path.partition(".")
     return {head: nested(rest, value) if rest else value}
@@ -193,6 +197,53 @@ def test_a_name_with_a_star_stands_for_what_begins_so() -> None:
     assert refused(spec, images=["example.net/logs/*"]) == []
     assert refused(spec, images=["example.net/logs/"]) == ["spec.collectors.image"]
     assert refused(spec, images=["example.net/log"]) == ["spec.collectors.image"]
+
+
+URLS = {
+    "nats.servers": "natsServers",
+    "nats.monitoringUrl": "monitoringUrls",
+    "table.s3.endpoint": "s3Endpoints",
+    "table.catalog": "catalogs",
+}
+
+
+def asking_for(path: str, url: str) -> dict[str, Any]:
+    """The spec that names *url*."""
+    values: dict[str, Any] = {"nats.servers": [url], "table.catalog": {"uri": url}}
+    return nested(path, values.get(path, url))
+
+
+@pytest.mark.parametrize("path", URLS)
+def test_a_url_with_a_star_stands_for_one_host(path: str) -> None:
+    """A login before an @ is not taken for the host, whichever program reads the URL."""
+    scheme = "nats" if path == "nats.servers" else "http"
+    entry = f"{scheme}://a.example.net:*"
+
+    def allows(url: str, *entries: str) -> bool:
+        asked = pipeline(asking_for(path, f"{scheme}://{url}"))
+        found = refusals(asked, class_of(**{URLS[path]: list(entries)}))
+        return URLS[path] not in {each.field for each in found}
+
+    assert allows("a.example.net:4222", entry)
+    assert not allows("a.example.net:x@evil.example:4222", entry)
+    assert not allows("me@a.example.net:4222", entry)
+    assert allows("me@a.example.net:4222", f"{scheme}://me@a.example.net:4222")
+    assert not allows("me:x@evil.example:4222", f"{scheme}://me:x@a.example.net:*")
+    # Where any host is allowed, a login reaches no further.
+    assert allows("me@evil.example:4222", f"{scheme}://*")
+    assert allows("me@evil.example:4222", "*")
+
+
+@given(
+    st.from_regex(r"\Anats://[a-z.]{1,5}[:/]\*\Z"),
+    st.text(alphabet="ab.:@/\\?#[]%\uff20", max_size=12),
+)
+def test_no_url_leads_to_another_host_than_its_entry(entry: str, rest: str) -> None:
+    """Whatever stands behind the part that the entry gives."""
+    url = f"{entry[:-1]}{rest}"
+    with contextlib.suppress(ValueError):
+        is_other = urlsplit(url).hostname != urlsplit(entry[:-1]).hostname
+        assert not (is_other and is_allowed(How.URL, url, (entry,)))
 
 
 def test_what_is_no_text_where_a_name_belongs_is_refused() -> None:

@@ -285,6 +285,7 @@ CASES["consumer-flowControl-type"] = (
     consumer(flowControl=True, type="push", idleHeartbeat="1s"),
 )  # fmt: skip
 
+OWN_SERVER: dict[str, Any] = {"servers": ["nats://a:4222"]}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "subject-stays": ({}, {"subject": "logs"}, "subject"),
     "partitions-stay": ({"partitions": 10}, {"partitions": 11}, "partitions"),
@@ -299,6 +300,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "managed-replicas-stay": (
         {}, {"nats": {"managed": {"replicas": 3}}}, "nats.managed.replicas",
     ),
+    "servers-stay-yours": ({}, {"nats": OWN_SERVER}, "nats.servers"),
+    "managed-domain-stays": ({}, {"nats": {"jsDomain": "hub"}}, "nats.jsDomain"),
 }  # fmt: skip
 
 
@@ -352,3 +355,11 @@ def test_what_may_not_change_is_told(name: str) -> None:
 def test_everything_else_may_change(change: dict[str, Any]) -> None:
     """Scaling, limits, consumers and how lines are sent: while the pipeline runs."""
     assert check_update(pipeline({}), pipeline(change)) == []
+
+
+@pytest.mark.parametrize("change", [{"servers": ["nats://b:4222"]}, {"jsDomain": "hub"}])
+def test_addresses_of_the_user_s_own_servers_may_change(change: dict[str, Any]) -> None:
+    """Which way leads to them is theirs to say."""
+    new = pipeline({"nats": {**OWN_SERVER, **change}})
+
+    assert check_update(pipeline({"nats": OWN_SERVER}), new) == []

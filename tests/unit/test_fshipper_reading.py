@@ -125,9 +125,11 @@ def test_a_line_that_was_torn_is_not_continued(tmp_path: Path) -> None:
 
 
 def test_many_hosts_share_few_descriptors(tmp_path: Path) -> None:
-    """Each host's lines are in its file, and no more files are open than may be."""
-    out = files(tmp_path)
+    """Each host's lines are in its file, and no more files are open than may be, beside the folder
+    itself.
+    """
     before = len(os.listdir("/proc/self/fd"))
+    out = files(tmp_path)
 
     for turn in range(3):
         for host in range(100):
@@ -136,7 +138,7 @@ def test_many_hosts_share_few_descriptors(tmp_path: Path) -> None:
     out.sync()
     out.close()
 
-    assert is_open <= OPEN_FILES_MAX
+    assert is_open <= OPEN_FILES_MAX + 1
     assert len(os.listdir("/proc/self/fd")) == before
     for host in range(100):
         assert (tmp_path / f"h{host}" / name(NOON_S)).read_bytes() == b"0\n1\n2\n"

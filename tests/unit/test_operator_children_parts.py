@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.child_manifests import SETTINGS, child, children, pod_spec, resource
+from cluster.child_manifests import SETTINGS, built, child, children, pod_spec, resource
 from cluster.child_manifests import settings as child_settings
 from logpipeline.authority import permissions
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_collector.config import from_pipeline as collector_config
-from logpipeline_operator.children import build, config, credentials, nats_conf, shippers
+from logpipeline_operator.children import config, credentials, nats_conf, shippers
 from logpipeline_operator.children.collectors import data_folder
 from logpipeline_operator.children.model import canonical
 from logpipeline_operator.children.policies import build as policies
@@ -215,7 +215,7 @@ def test_collectors_that_share_a_volume_have_folders_of_their_own() -> None:
     for kind in ("existingClaim", "hostPath"):
         value = "c" if kind == "existingClaim" else "/srv/x"
         pipeline = resource({"collectors": {"persistence": {kind: value}, "directory": "/d/$(X)"}})
-        pod = pod_spec(child(build(pipeline, SETTINGS), "StatefulSet", "prod-collector"))
+        pod = pod_spec(child(built(pipeline), "StatefulSet", "prod-collector"))
         (container,) = pod["containers"]
         (mount,) = (m for m in container["volumeMounts"] if m["name"] == "data")
         data = container["args"][container["args"].index("--data") + 1]
@@ -284,6 +284,10 @@ def test_the_server_keeps_below_its_disk_and_takes_every_batch() -> None:
     text = nats_conf.render(pipeline)
 
     assert f"max_file_store: {95 * 2**30}" in text
+    # A volume does not shrink with the resource.
+    larger = nats_conf.render(pipeline, claimed_bytes=200 * 2**30)
+    assert f"max_file_store: {190 * 2**30}" in larger
+    assert nats_conf.render(pipeline, claimed_bytes=2**30) == text
     assert "max_payload: 2097152" in text
     assert 'sync_interval: "always"' in text
     assert nats_conf.payload_bytes(resource({})) == 2**20

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cluster.child_manifests import child, children, pod_spec, pod_templates, resource
+from cluster.child_manifests import built, child, children, pod_spec, pod_templates, resource
 from cluster.child_manifests import settings as child_settings
 from cluster.restricted_pods import restricted_faults
-from logpipeline_operator.children import NoImage, build
+from logpipeline_operator.children import Component, build
 from logpipeline_operator.children.pods import CONFIG_HASH_ANNOTATION
 
 FIELDS = {
@@ -130,15 +130,34 @@ def test_the_operator_s_settings_hold_where_the_resource_says_nothing() -> None:
     """Its images, its pull policy and its pull secrets."""
     settings = child_settings(image_pull_policy="Never", image_pull_secrets=("one", "two"))
 
-    for template in pod_templates(build(resource({}), settings)).values():
+    for template in pod_templates(built(resource({}), settings)).values():
         assert template["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
         assert template["spec"]["containers"][0]["imagePullPolicy"] == "Never"
 
 
-def test_without_an_image_it_says_where_to_name_one() -> None:
-    """Instead of pods that can never start."""
-    with pytest.raises(NoImage, match=r"spec\.nats\.managed\.image.*LOGPIPELINE_IMAGE_NATS"):
-        build(resource({}), child_settings(image_nats=""))
+@pytest.mark.parametrize(
+    ("component", "table"),
+    [
+        ("collector", {}),
+        ("nats", {}),
+        ("shipper", {}),
+        ("table", {}),
+        ("table", {"runner": "native", "executors": {"instances": 2}}),
+    ],
+)
+def test_without_an_image_only_its_component_is_undecided(
+    component: str, table: dict[str, Any]
+) -> None:
+    """The reason says where to name one, and all other components are made as ever."""
+    pipeline = resource({"table": {"enabled": True, "path": "s3://logs/prod", **table}})
+    desired = build(pipeline, child_settings(**{f"image_{component}": ""}))
+    field = ".".join(FIELDS[component])
+
+    assert Component(component) in desired.undecided
+    (why,) = {str(each) for each in desired.undecided.values()}
+    assert f"spec.{field}.image" in why
+    assert f"LOGPIPELINE_IMAGE_{component.upper()}" in why
+    assert set(pod_templates(desired.manifests)) == FIELDS.keys() - {component}
 
 
 @pytest.mark.parametrize(

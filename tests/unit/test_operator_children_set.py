@@ -10,13 +10,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from cluster.child_manifests import SETTINGS, UID, child, children, resource, workloads
+from cluster.child_manifests import SETTINGS, UID, built, child, children, resource, workloads
 from cluster.child_manifests import settings as child_settings
 from logpipeline.spec.model import NAME_CHARS_MAX
 from logpipeline_operator.children import (
     Manifest,
     binding_name,
-    build,
     config,
     kinds,
     order,
@@ -93,7 +92,7 @@ def test_any_resource_gives_children_that_kubernetes_can_take(
     name: str, spec: dict[str, Any]
 ) -> None:
     """Names and labels fit, selectors find their pods, nothing is null, nothing is there twice."""
-    made = build(resource(spec, name=name), SETTINGS_ALL)
+    made = built(resource(spec, name=name), SETTINGS_ALL)
 
     assert len(titles(made)) == len(made)
     for manifest in made:
@@ -192,8 +191,8 @@ def test_selectors_hold_nothing_that_changes() -> None:
 
 def test_two_pipelines_share_no_child_and_no_pod() -> None:
     """Neither by name nor by selector, also where one's name begins with the other's."""
-    one = build(resource({}, name="a"), SETTINGS_ALL)
-    other = build(resource({}, name="a-collector"), SETTINGS_ALL)
+    one = built(resource({}, name="a"), SETTINGS_ALL)
+    other = built(resource({}, name="a-collector"), SETTINGS_ALL)
 
     assert not titles(one) & titles(other)
     selectors = [w["spec"]["selector"]["matchLabels"] for w in workloads(one)]

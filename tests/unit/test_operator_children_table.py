@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.child_manifests import SETTINGS, child, children, pod_spec, resource
+from cluster.child_manifests import built, child, children, pod_spec, resource
 from cluster.child_manifests import settings as child_settings
 from cluster.restricted_pods import restricted_faults
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.children import (
     Manifest,
-    build,
     config,
     credentials,
     nats_conf,
@@ -376,7 +375,7 @@ def test_the_server_knows_the_table_s_user_only_where_there_is_one() -> None:
     without, there = resource({}), resource({"table": {"enabled": True}})
     secret = credentials.table_secret(there, "table-0123456789abcdef")
     volumes = [
-        str(pod_spec(child(build(each, SETTINGS), "StatefulSet", "prod-nats"))["volumes"])
+        str(pod_spec(child(built(each), "StatefulSet", "prod-nats"))["volumes"])
         for each in (without, there)
     ]
 
@@ -387,9 +386,3 @@ def test_the_server_knows_the_table_s_user_only_where_there_is_one() -> None:
     assert credentials.users(without) == credentials.USERS
     others = {role: f"{role}-0123456789abcdef" for role in credentials.ROLES}
     assert credentials.users_secret(without, others) == credentials.users_secret(there, others)
-
-
-def test_a_table_without_an_image_says_where_to_name_one() -> None:
-    """Instead of a pod that can never start."""
-    with pytest.raises(ValueError, match=r"spec\.table\.image.*LOGPIPELINE_IMAGE_TABLE"):
-        build(resource({"table": {"enabled": True}}), child_settings(image_table=""))

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from cluster.child_manifests import child, children
+from cluster.child_manifests import UID, child, children, resource
 from cluster.child_manifests import settings as child_settings
 from cluster.restricted_pods import restricted_faults
 from components.status_facts import NOW, condition, pipeline, with_table
-from logpipeline_operator.children import Manifest, kinds
+from logpipeline_operator.children import Component, Manifest, NoSparkApi, build, kinds
 from logpipeline_operator.cluster.kinds import SPARK_APACHE, SPARK_KUBEFLOW
+from logpipeline_operator.differences import changes
 from logpipeline_operator.status import pods, status_of
-from logpipeline_operator.status.errors import of_no_spark_operator
+from logpipeline_operator.status.errors import of_undecided
+from logpipeline_operator.status.reasons import Reason
 from tables.applications import SHAPES, misfits
 
 APIS = (SPARK_APACHE, SPARK_KUBEFLOW)
@@ -144,16 +146,36 @@ def test_what_stands_around_it_is_made_by_us(api: str) -> None:
 
 def test_without_an_operator_for_spark_the_condition_says_what_to_do() -> None:
     """Nothing is made of the table, and everything else goes on."""
-    found = made("")
-    facts = with_table(
-        pipeline=pipeline(table=TABLE), table=None, findings=[of_no_spark_operator()]
-    )
+    desired = build(resource({"table": TABLE}), child_settings(spark_api=""))
+    why = desired.undecided[Component.TABLE]
+    facts = with_table(pipeline=pipeline(table=TABLE), table=None, findings=[of_undecided(why)])
     status, reason, message = condition(status_of(facts, None, NOW), "TableRunning")
 
-    assert not [m for m in found if "table" in m["metadata"]["name"]]
-    assert child(found, "StatefulSet", "prod-collector")
+    assert not [m for m in desired.manifests if "table" in m["metadata"]["name"]]
+    assert child(desired.manifests, "StatefulSet", "prod-collector")
     assert (status, reason) == ("False", "SparkOperatorMissing")
     assert "Install one" in message
+
+
+def test_while_kubernetes_does_not_say_what_it_has_the_reason_says_so() -> None:
+    """Advice to install an operator for Spark would be wrong: there may be one."""
+    desired = build(resource({"table": TABLE}), child_settings(spark_api=None))
+    why = desired.undecided[Component.TABLE]
+
+    assert isinstance(why, NoSparkApi)
+    assert of_undecided(why).reason is Reason.KUBERNETES_AWAY
+
+
+@pytest.mark.parametrize("api", ["", None])
+def test_an_application_s_surroundings_stay_while_there_is_no_api_for_it(api: str | None) -> None:
+    """A driver that runs needs its account and its configuration; it may be only the API that is
+    gone, or that cannot be asked.
+    """
+    there = made(SPARK_APACHE)
+    desired = build(resource({"table": TABLE}), child_settings(spark_api=api))
+    found = changes(desired, there, owner_uid=UID, pipeline="prod", may_adopt=False)
+
+    assert found.delete == ()
 
 
 @pytest.mark.parametrize(

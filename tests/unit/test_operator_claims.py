@@ -9,7 +9,13 @@ import pytest
 from cluster.child_manifests import resource
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children.model import ACCOUNTS_LABEL, TLS_LABEL, Manifest
-from logpipeline_operator.volume_claims import Growth, began_with_tls, may_have_accounts, to_grow
+from logpipeline_operator.volume_claims import (
+    Growth,
+    began_with_tls,
+    may_have_accounts,
+    of_servers_bytes,
+    to_grow,
+)
 
 
 def test_a_claim_that_is_too_small_grows() -> None:
@@ -40,6 +46,8 @@ def test_a_strangers_claim_is_left_alone(name: str) -> None:
         ([False], {}, False),
         ([], {"servers": ["nats://a:4222"]}, False),
         ([], {"jsDomain": "hub"}, False),
+        ([True], {"jsDomain": "hub"}, True),
+        ([False], {"jsDomain": "hub"}, False),
     ],
 )
 def test_a_server_keeps_what_it_began_with(
@@ -72,6 +80,18 @@ def test_a_server_that_began_without_tls_is_known_by_its_claims(
     assert began_with_tls({"spec": {"volumeClaimTemplates": claims}}, []) is began
 
 
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [([], 0), (["20Gi"], 20 * 2**30), (["20Gi", "10Gi"], 10 * 2**30), (["1e20"], 0)],
+)
+def test_a_server_has_the_room_of_its_smallest_volume(sizes: list[str], found: int) -> None:
+    """Volumes of collectors do not count."""
+    claims = [{**_claim("data-prod-collector-0", "1Gi")}]
+    claims += [{**_nats_claim(has_accounts=True), **_size(size)} for size in sizes]
+
+    assert of_servers_bytes(claims) == found
+
+
 def _nats_claim(*, has_accounts: bool) -> Manifest:
     labels = {COMPONENT_LABEL: "nats", **({ACCOUNTS_LABEL: "true"} if has_accounts else {})}
     return {"metadata": {"name": "data-prod-nats-0", "labels": labels}}
@@ -90,7 +110,8 @@ def _set(storage: str) -> Manifest:
 
 
 def _claim(name: str, storage: str) -> Manifest:
-    return {
-        "metadata": {"name": name},
-        "spec": {"resources": {"requests": {"storage": storage}}},
-    }
+    return {"metadata": {"name": name}, **_size(storage)}
+
+
+def _size(storage: str) -> Manifest:
+    return {"spec": {"resources": {"requests": {"storage": storage}}}}

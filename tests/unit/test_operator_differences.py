@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.model import Component, Desired, Manifest, NoImage
 from logpipeline_operator.differences import (
     APPLIED_ANNOTATION,
     Changes,
@@ -84,6 +84,19 @@ def test_what_is_no_longer_wanted_is_deleted() -> None:
     assert [manifest["metadata"]["name"] for manifest in found.delete] == ["old"]
 
 
+def test_what_could_not_be_decided_is_not_deleted() -> None:
+    """A child goes only if it is known that it is not wanted; one that has lost its label may be of
+    any component.
+    """
+    live = {name: _live(_child(name)) for name in ("table", "shipper", "unlabelled")}
+    for name in ("table", "shipper"):
+        live[name]["metadata"]["labels"]["app.kubernetes.io/component"] = name
+
+    found = _changes([], list(live.values()), undecided=Component.TABLE)
+
+    assert [manifest["metadata"]["name"] for manifest in found.delete] == ["shipper"]
+
+
 def test_a_strangers_object_is_left_alone_and_named() -> None:
     """A namesake that is not ours is neither changed nor deleted."""
     there = _live(_child())
@@ -153,8 +166,16 @@ def test_nothing_differs_from_itself(value: Any) -> None:
     assert list(differing(value, copy.deepcopy(value))) == []
 
 
-def _changes(desired: list[Manifest], live: list[Manifest], *, may_adopt: bool = False) -> Changes:
-    return changes(desired, live, owner_uid=OWNER, pipeline="prod", may_adopt=may_adopt)
+def _changes(
+    desired: list[Manifest],
+    live: list[Manifest],
+    *,
+    may_adopt: bool = False,
+    undecided: Component | None = None,
+) -> Changes:
+    reasons = {undecided: NoImage(undecided, "spec.image")} if undecided else {}
+    wanted = Desired(manifests=tuple(desired), undecided=reasons)
+    return changes(wanted, live, owner_uid=OWNER, pipeline="prod", may_adopt=may_adopt)
 
 
 def _live(manifest: Manifest) -> Manifest:

@@ -144,7 +144,7 @@ def test_pods_that_a_controller_may_not_make(message: str, reason: Reason) -> No
 
 def test_an_image_that_nobody_named() -> None:
     """Without an image no pod can be made, and the message says where to set it."""
-    found = errors_of.of_no_image(NoImage(Component.SHIPPER, "spec.shippers.image"))
+    found = errors_of.of_undecided(NoImage(Component.SHIPPER, "spec.shippers.image"))
 
     assert (found.reason, found.part) == (Reason.IMAGE_UNKNOWN, Part.SHIPPERS)
     assert "spec.shippers.image" in found.message

@@ -73,6 +73,23 @@ def test_a_module_is_small_and_says_why_it_exists(path: Path) -> None:
     assert long == [], "move the decision first, the effect last"
 
 
+def test_no_digit_is_taken_that_is_no_number() -> None:
+    """`isdigit` and `isnumeric` also take such as a raised two, which `int` refuses; bytes have
+    ASCII digits alone.
+    """
+    of_bytes = {"session.py"}
+    folders = ("core", "collector", "cli", "spark")
+    lines = [
+        (path.name, line)
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        for line in path.read_text().splitlines()
+    ]
+    asking = [each for each in lines if ".isdigit()" in each[1] or ".isnumeric()" in each[1]]
+
+    assert [each for each in asking if "isascii()" not in each[1] and each[0] not in of_bytes] == []
+
+
 def test_the_project_speaks_of_itself_alone() -> None:
     """No text tells of unfinished work, of the place where it was made, or of a registry."""
     found = [

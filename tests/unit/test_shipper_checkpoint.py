@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from logpipeline_shipper import checkpoint
 from logpipeline_shipper.account import Account, Gap
 from logpipeline_shipper.checkpoint import (
     ABSENT_KEPT_S,
+    UNSEEN_KEPT_S,
     CheckpointWriter,
     Intent,
     IntentLog,
@@ -21,10 +25,12 @@ from logpipeline_shipper.checkpoint import (
     Snapshot,
     SourceRecord,
     State,
+    Unseen,
     bounded,
     encode_row,
 )
 from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy
+from waiting import eventually
 
 KEY = Key("node-a", "/var/log/\udcffapp.log")
 BOOT = "this-boot"
@@ -43,12 +49,19 @@ STATE = State(
     groups={KEY.host: {"main": 0}},
     acks={"logs.p0.node-a": LastAck("LOGS_0", 7, "id", 1.5)},
     rollbacks={"0/main": 2},
+    unseen=Unseen(3, 50.0),
 )
 
 
 def snapshot() -> Snapshot:
     rows = [encode_row(key, record) for key, record in STATE.sources.items()]
-    return Snapshot(rows=rows, groups=STATE.groups, acks=STATE.acks, rollbacks=STATE.rollbacks)
+    return Snapshot(
+        rows=rows,
+        groups=STATE.groups,
+        acks=STATE.acks,
+        rollbacks=STATE.rollbacks,
+        unseen=STATE.unseen,
+    )
 
 
 async def saved(folder: Path, *, is_last: bool = False) -> IntentLog:
@@ -65,11 +78,35 @@ async def test_what_was_saved_comes_back(tmp_path: Path) -> None:
 
     found = checkpoint.load(tmp_path, BOOT)
 
-    assert (found.sources, found.acks, found.rollbacks) == (
+    assert (found.sources, found.acks, found.rollbacks, found.unseen) == (
         STATE.sources,
         STATE.acks,
         STATE.rollbacks,
+        STATE.unseen,
     )
+
+
+async def test_positions_of_a_former_version_come_back(tmp_path: Path) -> None:
+    """It did not keep how many files it never saw."""
+    (await saved(tmp_path)).close()
+    path = tmp_path / "positions"
+    data = statefile.read_state(path, "positions", 3)
+    assert data is not None
+    del data["unseen"]
+    statefile.write_state(path, "positions", 3, data)
+
+    found = checkpoint.load(tmp_path, BOOT)
+
+    assert (found.sources, found.unseen) == (STATE.sources, Unseen())
+
+
+def test_files_that_were_never_seen_are_counted_for_a_week() -> None:
+    """So that whoever looks seldom is told of them, and a check is green again some day."""
+    unseen = Unseen().more(2, 100.0).more(1, 200.0)
+
+    assert unseen.at(200.0 + 7 * 24 * 3600.0) == 3
+    assert unseen.at(200.0 + UNSEEN_KEPT_S) == 0
+    assert unseen.more(1, 300.0 + UNSEEN_KEPT_S).files == 1
 
 
 async def test_after_a_kill_the_batches_since_the_last_save_are_known(tmp_path: Path) -> None:
@@ -162,6 +199,40 @@ class CheckpointWriterAt(CheckpointWriter):
     def __init__(self, folder: DataFolder, intents: IntentLog) -> None:
         super().__init__(folder, intents, snapshot)
         self._number = 1
+
+
+async def test_the_last_save_waits_for_the_one_that_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk both would write one file, and the stop be taken for a kill."""
+    begun, released = threading.Event(), threading.Event()
+    sync = os.fsync
+
+    def slow(descriptor: int) -> None:
+        if not begun.is_set():
+            begun.set()
+            released.wait()
+        sync(descriptor)
+
+    folder, intents = DataFolder.open(tmp_path), IntentLog(tmp_path, BOOT)
+    writer = CheckpointWriter(folder, intents, snapshot)
+    monkeypatch.setattr(os, "fsync", slow)
+    writer.changed()
+    running = asyncio.create_task(writer.run())
+    await eventually(begun.is_set, what="a save is being written")
+    running.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    is_waiting = not running.done()
+    released.set()
+    await asyncio.wait([running])
+    is_saved = await writer.save(is_last=True)
+    intents.close()
+    folder.close()
+
+    assert is_waiting
+    assert is_saved
+    assert checkpoint.load(tmp_path, "another-boot").is_complete
 
 
 def test_the_absent_are_forgotten_after_a_while() -> None:

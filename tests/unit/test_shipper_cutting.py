@@ -9,12 +9,12 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.checksum import NOTHING, Checksum
-from logpipeline.redaction import NOTHING_REDACTED, Redactor
+from logpipeline.checksum import NOTHING, Checksum, extend
+from logpipeline.redaction import Redactor
 from logpipeline.wire import Checksums
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.chunk import InFile
-from logpipeline_shipper.resend import halves, piece_of, single_lines, split_at
+from logpipeline_shipper.resend import halves, single_lines, split_at, within
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
 
@@ -109,35 +109,19 @@ def test_a_part_knows_the_times_of_its_own_lines() -> None:
     assert second.first_time_ns - first.last_time_ns == 1_000_000_000
 
 
-def test_a_piece_ends_where_lines_do_unless_it_is_the_last() -> None:
-    """What refills a hole covers exactly the hole, in whole lines."""
-    data = b"one\ntwo\nthr"
-    generation = "0123456789abcdef"
+@given(st.data())
+def test_a_part_between_two_offsets_fits_to_what_is_around_it(drawn: st.DataObject) -> None:
+    """What is sent again covers exactly the hole, by the checksums of the whole."""
+    data = b"one\ntwo\nthree\n"
+    start = drawn.draw(st.integers(0, len(data) - 1))
+    end = drawn.draw(st.integers(start + 1, len(data)))
 
-    inner = piece_of(
-        data,
-        generation=generation,
-        start=5,
-        checksum=NOTHING,
-        log_format="plain",
-        redactor=NOTHING_REDACTED,
-        is_last=False,
-        inside=True,
-    )
-    last = piece_of(
-        data,
-        generation=generation,
-        start=5,
-        checksum=NOTHING,
-        log_format="plain",
-        redactor=NOTHING_REDACTED,
-        is_last=True,
-        inside=False,
-    )
+    part = within(chunk_of(data), start, end, "plain")
 
-    assert (inner.data, inner.start, inner.end) == (b"one\ntwo\n", 5, 13)
-    assert inner.starts_inside_line
-    assert (last.data, last.end, last.ends_inside_line) == (data, 16, True)
+    assert (part.start, part.end, part.data) == (start, end, data[start:end])
+    assert part.checksums == Checksums.around(part.data, extend(NOTHING, data[:start]))
+    assert part.starts_inside_line == (data[:start][-1:] not in (b"", b"\n"))
+    assert part.ends_inside_line == (data[end - 1 : end] != b"\n")
 
 
 CARDS = Redactor(["card"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from components.log_chain import GRACE_S, Folder
+from components.log_chain import GRACE_S, Folder, joined
 from logpipeline_shipper.files import tail
 from logpipeline_shipper.files.open_file import NotNow, TooManyOpen, Unreadable
 
@@ -36,12 +36,12 @@ class Sent:
         if not is_held:
             self.folder.chain.release()
 
-    def again(self) -> bytes | None:
+    def again(self, end: int = 8) -> bytes | None:
         """Return what a debt of the second line would be paid with."""
-        chain, now_s = self.folder.chain, self.folder.now_s
-        if chain.checksum_at(self.generation, 4, now_s) is None:
-            return None
-        return chain.read_range(self.generation, 4, 8, now_s)
+        try:
+            return joined(self.folder.again(self.generation, 4, end)) or None
+        finally:
+            self.folder.chain.end_again()
 
     def is_missed(self) -> bool:
         """Return whether it cannot be read now, and is not given up."""
@@ -61,7 +61,7 @@ def test_it_is_found_wherever_it_lies_now(tmp_path: Path) -> None:
     sent.rotated.unlink()
     sent.folder.look()
     assert sent.again() == b"two\n"
-    assert sent.folder.chain.read_range(sent.generation, 4, 9, sent.folder.now_s) is None
+    assert sent.again(9) == b"two\n"
 
 
 def test_it_is_gone_when_no_look_shows_its_file_for_long_enough(tmp_path: Path) -> None:

@@ -64,14 +64,13 @@ def console(args: argparse.Namespace) -> int:
     """Serve the page of the pipeline until Ctrl-C."""
     from logpipeline_cli.commands import console as local_console
 
-    is_first = True
+    page = local_console.Page(args)
     while True:
         with session(args) as cluster:
             found = find(cluster, args.pipeline)
             with reached(found, args.nats, only_looks=True) as target:
                 # A page stays open for days, and a reader's token does not.
-                local_console.show(target, args, span_s=RENEW_S, says=is_first)
-        is_first = False
+                page.show(target, span_s=RENEW_S)
 
 
 def plan(args: argparse.Namespace) -> int:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from logpipeline_shipper.config import ShipperConfig
     from logpipeline_shipper.kubernetes.client import Access
 
+NATS_VARIABLE = "NATS_URL"
 # The supervisor names a component's user of the embedded server by the folder of that user's files,
 # and never passes a password.
 LOGIN_VARIABLE = "LOGPIPELINE_NATS_LOGIN"
@@ -74,7 +75,7 @@ def http_address(text: str, option: str = "--http") -> tuple[str, int]:
         CliError: *text* does not have that form.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise UsageError(
             f"{option} {text!r}: give HOST:PORT, such as 127.0.0.1:9100 or 0.0.0.0:9100"
         )
@@ -87,7 +88,7 @@ def server_of(pipeline: LogPipeline, nats: str | None) -> NatsOptions:
     Raises:
         CliError: none of them names a server.
     """
-    given = nats or os.environ.get("NATS_URL") or ""
+    given = nats or os.environ.get(NATS_VARIABLE) or ""
     servers = tuple(given.split(",")) if given else tuple(pipeline.spec.nats.servers)
     if not servers:
         raise CliError(

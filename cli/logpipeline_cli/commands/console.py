@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from logpipeline_cli.commands.components import http_address
+from logpipeline_cli.console.access import new_token
 from logpipeline_cli.console.server import serve
 from logpipeline_cli.errors import EXIT_OK, CliError, UsageError
 from logpipeline_cli.target import Target, find_target
@@ -18,38 +21,57 @@ TOKEN = re.compile(r"[A-Za-z0-9_-]{16,256}")
 
 def run(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
-    return show(find_target(file=args.file, data=args.data, nats=args.nats), args)
+    return Page(args).show(find_target(file=args.file, data=args.data, nats=args.nats))
 
 
-def show(
-    target: Target, args: argparse.Namespace, *, span_s: float | None = None, says: bool = True
-) -> int:
-    """Serve the page of *target* until Ctrl-C, or for *span_s* seconds; its address is printed if
-    it *says* so.
-
-    Raises:
-        CliError: the address cannot be used, or there is no token in the given file.
+class Page:
+    """The page that *args* ask for. Where it is served, and its token, stay the same when it is
+    served again: browsers that have it open ask on.
     """
-    host, port = http_address(args.http)
-    token = token_in(Path(args.token_file)) if args.token_file else ""
 
-    def started(address: str) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._http = args.http
+        self._host, self._port = http_address(args.http)
+        self._names = args.host_name or ()
+        self._file = args.token_file
+        self._made = new_token()
+        self._is_said = False
+
+    def show(self, target: Target, *, span_s: float | None = None) -> int:
+        """Serve the page of *target* until Ctrl-C, or for *span_s* seconds. Its address is printed
+        the first time.
+
+        Raises:
+            CliError: the address cannot be used, or there is no token in the given file.
+        """
+        serving = serve(
+            target,
+            host=self._host,
+            port=self._port,
+            names=self._names,
+            started=partial(self._started, target.pipeline.name),
+            # Its file is read each time: it may hold another by now.
+            token=token_in(Path(self._file)) if self._file else self._made,
+            span_s=span_s,
+        )
+        try:
+            asyncio.run(serving)
+        except OSError as error:
+            raise CliError(
+                f"cannot serve at {self._http}: {error.strerror or error}; give another --http "
+                "HOST:PORT"
+            ) from error
+        return EXIT_OK
+
+    def _started(self, name: str, address: str) -> None:
+        root = address.partition("#")[0]
+        # Port 0 is a free one, and then that one.
+        self._port = urlsplit(root).port or self._port
         # Who gave the token has it already, and what we print may be kept as a log.
-        shown = f"{address.partition('?')[0]}?token=… of {args.token_file}" if token else address
-        if says:
-            print(f"The console of {target.pipeline.name}: {shown}", flush=True)
-
-    names = args.host_name or ()
-    serving = serve(
-        target, host=host, port=port, names=names, started=started, token=token, span_s=span_s
-    )
-    try:
-        asyncio.run(serving)
-    except OSError as error:
-        raise CliError(
-            f"cannot serve at {args.http}: {error.strerror or error}; give another --http HOST:PORT"
-        ) from error
-    return EXIT_OK
+        shown = f"{root}#token=… of {self._file}" if self._file else address
+        if not self._is_said:
+            print(f"The console of {name}: {shown}", flush=True)
+        self._is_said = True
 
 
 def token_in(file: Path) -> str:

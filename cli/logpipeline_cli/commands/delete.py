@@ -6,13 +6,16 @@ import argparse
 import asyncio
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from logpipeline.layout import Layout, RunRecord
+from logpipeline.nats.options import without_secret
 from logpipeline.plan.observe import found_stream
 from logpipeline.plan.removal import remove
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
-from logpipeline_cli.local.running import only_one
+from logpipeline_cli.local.data_folder import check_removable, only_one
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_pipeline, find_target
 
@@ -23,6 +26,8 @@ def run(args: argparse.Namespace) -> int:
     name = f"{pipeline.namespace}/{pipeline.name}"
     if RunRecord.read(layout) is not None:
         raise CliError(f"{name} runs in {layout.data}: stop it first (Ctrl-C there)")
+    if args.with_data and layout.data.is_dir():
+        check_removable(layout, pipeline)
     has_own_server = layout.server.is_dir() and not args.nats and not pipeline.spec.nats.servers
     if has_own_server and not args.with_data:
         raise CliError(
@@ -35,11 +40,22 @@ def run(args: argparse.Namespace) -> int:
     if not agreed(_question(name, target, layout, with_data=args.with_data), yes=args.yes):
         print("Nothing was deleted.")
         return EXIT_FAILED
-    deleted = asyncio.run(_remove(target)) if target is not None else []
-    if args.with_data and layout.data.is_dir():
-        deleted += _remove_data(layout)
+    with _stopped(layout):
+        deleted = asyncio.run(_remove(target)) if target is not None else []
+        if args.with_data and layout.data.is_dir():
+            deleted += _remove_data(layout)
     print("\n".join(f"deleted {each}" for each in deleted) or "there was nothing to delete")
     return EXIT_OK
+
+
+@contextmanager
+def _stopped(layout: Layout) -> Iterator[None]:
+    """Keep the pipeline of *layout* from being started meanwhile, if it ever ran there."""
+    if not layout.lock_file.is_file():
+        yield
+        return
+    with only_one(layout):
+        yield
 
 
 def _target(args: argparse.Namespace, pipeline: LogPipeline) -> Target | None:
@@ -55,7 +71,9 @@ def _question(name: str, target: Target | None, layout: Layout, *, with_data: bo
     parts = []
     if target is not None:
         messages = asyncio.run(_messages(target))
-        parts.append(f"its streams on {target.nats.servers[0]} ({messages} messages)")
+        parts.append(
+            f"its streams on {without_secret(target.nats.servers[0])} ({messages} messages)"
+        )
     if with_data:
         parts.append(f"all that it wrote in {layout.data}, the collected files among it")
     return f"Delete of {name} {' and '.join(parts)}?"
@@ -80,12 +98,11 @@ async def _remove(target: Target) -> list[str]:
 
 def _remove_data(layout: Layout) -> list[str]:
     """Delete what the pipeline wrote into its folder, and the folder if nothing else is in it."""
-    with only_one(layout):
-        for path in layout.everything:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+    for path in layout.everything:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     if not any(layout.data.iterdir()):
         layout.data.rmdir()
     return [f"the data in {layout.data}"]

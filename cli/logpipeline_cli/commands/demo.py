@@ -23,6 +23,7 @@ from logpipeline_cli.demonstration.check import Origins, Written, check_files, c
 from logpipeline_cli.demonstration.rehearsal import BusyApplication, Probe, Rehearsal
 from logpipeline_cli.demonstration.screen import Progress, Screen
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
+from logpipeline_cli.local.data_folder import make
 from logpipeline_cli.local.running import running
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.outputs import CollectedCounter
@@ -61,6 +62,8 @@ class _Demo:
     async def run(self) -> int:
         """Run, check, and return the exit code."""
         data, progress = self.layout.data, Progress()
+        # This machine's logs are copied into it.
+        make(self.layout)
         (data / "busy").mkdir(parents=True, exist_ok=True)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -87,7 +87,12 @@ def _lines(_: list[str], answer: duckdb.DuckDBPyConnection) -> None:
 
 def _text(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
     rows = answer.fetchmany(TEXT_ROWS_MAX)
-    print(table(tuple(names), [tuple(_shown(value) for value in row) for row in rows]))
+    # A PIVOT makes columns' names of values.
+    print(
+        table(
+            tuple(map(escaped_name, names)), [tuple(_shown(value) for value in row) for row in rows]
+        )
+    )
     _say_more(answer)
 
 
@@ -101,10 +106,12 @@ def _json(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
 
 
 def _csv(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
+    # A program gets each value as it is, and a terminal nothing on which it would act.
+    cell = _safe_cell if sys.stdout.isatty() else _cell
     writer = csv.writer(sys.stdout)
-    writer.writerow(names)
+    writer.writerow(map(cell, names))
     while rows := answer.fetchmany(ROWS_AT_ONCE):
-        writer.writerows([_cell(value) for value in row] for row in rows)
+        writer.writerows([cell(value) for value in row] for row in rows)
 
 
 def _shown(value: Any) -> str:
@@ -119,6 +126,11 @@ def _shown(value: Any) -> str:
 def _cell(value: Any) -> Any:
     plain = _plain(value)
     return json.dumps(plain) if isinstance(plain, list | dict) else plain
+
+
+def _safe_cell(value: Any) -> Any:
+    cell = _cell(value)
+    return escaped_name(cell) if isinstance(cell, str) else cell
 
 
 def _plain(value: Any) -> Any:

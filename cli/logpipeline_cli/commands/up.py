@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import hashlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from logpipeline.spec import LogPipeline, check_update, load
 from logpipeline_cli.commands.components import http_address
 from logpipeline_cli.errors import EXIT_OK, CliError, explain
 from logpipeline_cli.local.console import keep_console
+from logpipeline_cli.local.data_folder import check_outside
 from logpipeline_cli.local.running import (
     apply_here,
     running,
@@ -30,19 +32,26 @@ from logpipeline_cli.local.supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 1.0
+# A file that was not applied is tried again: what was in its way may pass, such as a full disk.
+AGAIN_AFTER_S = 30.0
+# What the parts write holds lines of logs: it is for this user, and for those of its group.
+OTHERS = 0o027
 # Packages that the page needs and a plain installation lacks.
 CONSOLE_PACKAGES = ("starlette", "uvicorn")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the resource until SIGINT or SIGTERM, then drain."""
-    logs.setup("up", format="text")
     file = Path(args.file)
     console = _console_address(args.console)
     pipeline = load(file)
     layout = Layout(
         Path(args.data).absolute() if args.data else default_data(pipeline.namespace, pipeline.name)
     )
+    check_outside(file, layout)
+    logs.setup("up", format="text")
+    # Inherited by all parts; one that is stricter stays.
+    os.umask(os.umask(OTHERS) | OTHERS)
     asyncio.run(_up(file, pipeline, layout, args, console))
     return EXIT_OK
 
@@ -119,12 +128,14 @@ def _shown() -> Callable[[str, str], None]:
 
 
 async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:
-    """Apply *file* when its content changes; a file with mistakes changes nothing."""
-    seen, problem = _digest(file), ""
+    """Apply *file* when its content changes; a file with mistakes changes nothing. What keeps it
+    from being applied stands in the record until it is.
+    """
+    seen, problem, again_at = _digest(file), "", 0.0
     while True:
         await asyncio.sleep(WATCH_EVERY_S)
-        now = _digest(file)
-        if now in (seen, None):
+        now, time_s = _digest(file), asyncio.get_running_loop().time()
+        if now is None or (now == seen and not (problem and time_s >= again_at)):
             continue
         try:
             await _change(file, supervisor, allow_data_loss=allow_data_loss)
@@ -134,7 +145,8 @@ async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> N
                 raise
             if why != problem:
                 log.error("the changed file was not applied", extra={"why": why})
-            problem = why
+            problem, again_at = why, time_s + AGAIN_AFTER_S
+            supervisor.hold(f"the changed file is not applied: {why}")
             if isinstance(error, NotSent | OutcomeUnknown):
                 # The file is right, but the server does not answer: try again.
                 continue

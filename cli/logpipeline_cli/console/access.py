@@ -9,14 +9,15 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Collection
-from urllib.parse import parse_qs, urlencode
 
 from starlette.datastructures import Headers
-from starlette.requests import cookie_parser
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN_BYTES = 24
+# A header of its own: a proxy before the page may ask for a login in `Authorization`. No cookie: a
+# browser sends those to every port of a host, and so to other users' programs on this machine.
+TOKEN_HEADER = "x-logpipeline-token"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Nothing but our own files; no site may frame the page, and no script writes markup of its own.
 CONTENT_POLICY = "; ".join(
@@ -60,12 +61,10 @@ class Guard:
     answer. *hosts* are the names by which the page may be called.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str, hosts: Collection[str], port: int) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, hosts: Collection[str]) -> None:
         self._app = app
         self._token = token
         self._hosts = frozenset(name.lower() for name in hosts)
-        # Cookies are of a host with all its ports: two pages must not overwrite each other's.
-        self._cookie = f"logpipeline-console-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -94,26 +93,14 @@ class Guard:
             is_link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
             if not is_link:
                 return PlainTextResponse("another site may not read the console", 403)
-        return self._of_token(scope, headers)
-
-    def _of_token(self, scope: Scope, headers: Headers) -> Response | None:
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        if given := query.pop("token", [""])[0]:
-            if not self._is_right(given):
-                return _no_token()
-            # Neither history nor a picture of the screen needs to hold the token.
-            rest = urlencode(query, doseq=True)
-            answer = RedirectResponse(scope["path"] + (f"?{rest}" if rest else ""), 303)
-            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
-            return answer
-        cookies = cookie_parser(headers.get("cookie", ""))
-        return None if self._is_right(cookies.get(self._cookie, "")) else _no_token()
+        # The page without what it asks for is the same in every installation, and its scripts have
+        # to run before they can send a token.
+        is_page = scope["path"] == "/" or scope["path"].startswith("/static/")
+        if is_page or self._is_right(headers.get(TOKEN_HEADER, "")):
+            return None
+        return PlainTextResponse(
+            "Open the address that `logpipeline console` printed: it holds the token.", 401
+        )
 
     def _is_right(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
-
-
-def _no_token() -> Response:
-    return PlainTextResponse(
-        "Open the address that `logpipeline console` printed: it holds the token.", 401
-    )

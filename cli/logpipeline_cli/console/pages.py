@@ -41,7 +41,7 @@ FILES = {
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
     **dict.fromkeys(
-        ("main.js", "dom.js", "picture.js", "table.js", "life.js", "tail.js"),
+        ("main.js", "token.js", "dom.js", "picture.js", "table.js", "life.js", "tail.js"),
         "text/javascript; charset=utf-8",
     ),
 }

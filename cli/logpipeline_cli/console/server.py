@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import uvicorn
 
-from logpipeline_cli.console.access import LOOPBACK, Guard, new_token
+from logpipeline_cli.console.access import LOOPBACK, Guard
 from logpipeline_cli.console.pages import Pages
 from logpipeline_cli.target import Target
 from logpipeline_cli.watching.gathering import gathering
@@ -37,13 +37,13 @@ async def serve(
     port: int,
     names: Sequence[str],
     started: Callable[[str], None],
-    token: str = "",
+    token: str,
     until: asyncio.Event | None = None,
     span_s: float | None = None,
 ) -> None:
     """Serve the console of *target* at *host* and *port*, 0 being a free one, to those who call it
     by *host*, a name of this machine's loopback, or one of *names*. *started* gets its address,
-    with the token: *token*, or a new one. It ends with SIGINT or SIGTERM, and after *span_s*
+    with the *token*. It ends with SIGINT or SIGTERM, and after *span_s*
     seconds if they are given; where *until* is given, it ends once that is set, and leaves signals
     alone.
 
@@ -54,15 +54,13 @@ async def serve(
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family, backlog=BACKLOG_MAX) as listening:
         bound = int(listening.getsockname()[1])
-        token = token or new_token()
         async with gathering(target, "console") as watched, asyncio.TaskGroup() as tasks:
             pages = Pages(watched, tasks)
             running = tasks.create_task(pages.run())
-            guard = Guard(
-                pages.application(), token=token, hosts=(*LOOPBACK, host, *names), port=bound
-            )
+            guard = Guard(pages.application(), token=token, hosts=(*LOOPBACK, host, *names))
             named = f"[{host}]" if ":" in host else host
-            started(f"http://{named}:{bound}/?token={token}")
+            # What stands behind # is sent to no server, and so to none that has the port later.
+            started(f"http://{named}:{bound}/#token={token}")
             server = (uvicorn.Server if until is None else _Within)(config_of(guard))
             await _serve(server, listening, until=until, span_s=span_s)
             running.cancel()

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.console.answers import line_json
-from logpipeline_cli.errors import CliError, explain
+from logpipeline_cli.errors import CliError
 from logpipeline_cli.following import Line
-from logpipeline_cli.watching.line_tail import LineTail
+from logpipeline_cli.watching.line_tail import LineTail, skipped_text
 
 # Different wishes at once. Each reads 2 MB a second of the streams at most.
 TAILS_MAX = 4
@@ -24,6 +24,8 @@ KEPT_MAX = 1000
 # A page asks each second; one that was closed does not say so.
 IDLE_S = 10.0
 TEXT_MAX = 200
+# A page in a hidden tab asks nothing.
+UNSEEN = "… lines passed while this page did not ask"
 
 
 class TooMany(CliError):
@@ -39,27 +41,31 @@ class Wish(NamedTuple):
 
 
 class _Tail:
-    """The last lines of one wish, each with its number."""
+    """The last lines of one wish, each with its number, which is above *number*."""
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, number: int) -> None:
         self.asked_s = now_s
         self.task: asyncio.Task[None] | None = None
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
-        self._number = 0
+        self.number = number
 
     def add(self, line: Line) -> None:
-        self._number += 1
-        self._kept.append(line_json(self._number, line))
+        self.number += 1
+        self._kept.append(line_json(self.number, line))
 
     def skipped(self, messages: int) -> None:
-        text = f"… {messages} messages were skipped: too many pass"
-        self.add(Line("", "", text.encode(), is_damaged=True))
+        self.add(Line("", "", skipped_text(messages).encode(), is_damaged=True))
 
     def behind(self, number: int) -> dict[str, Any]:
         # A page that asked another process before has higher numbers than there are.
-        after = number if number <= self._number else 0
+        after = number if number <= self.number else 0
         lines = [each for each in self._kept if each["number"] > after]
-        return {"lines": lines, "next": self._number}
+        # What came meanwhile is kept no longer, or the tail had ended.
+        oldest = self._kept[0]["number"] if self._kept else self.number + 1
+        if number and oldest > after + 1:
+            unseen = Line("", "", UNSEEN.encode(), is_damaged=True)
+            lines.insert(0, line_json(after, unseen))
+        return {"lines": lines, "next": self.number}
 
 
 class Tails:
@@ -77,6 +83,8 @@ class Tails:
         self._tasks = tasks
         self._clock = clock
         self._tails: dict[Wish, _Tail] = {}
+        # What any tail had: a page that returns to a wish is to see that lines passed meanwhile.
+        self._number = 0
 
     def ask(self, wish: Wish, after: int) -> dict[str, Any]:
         """Return the lines of *wish* behind the number *after*, as JSON.
@@ -91,8 +99,8 @@ class Tails:
                 raise TooMany(
                     f"{TAILS_MAX} different filters are followed already: close another page"
                 )
-            tail = self._tails[wish] = _Tail(self._clock())
-            tail.task = self._tasks.create_task(self._run(wish, tail))
+            tail = self._tails[wish] = _Tail(self._clock(), self._number + 1)
+            tail.task = self._tasks.create_task(self._lines_of(wish, tail).run())
         tail.asked_s = self._clock()
         return tail.behind(after)
 
@@ -101,6 +109,7 @@ class Tails:
         for wish, tail in list(self._tails.items()):
             if self._clock() - tail.asked_s > IDLE_S:
                 del self._tails[wish]
+                self._number = max(self._number, tail.number)
                 if tail.task is not None:
                     tail.task.cancel()
 
@@ -111,9 +120,9 @@ class Tails:
                 tail.task.cancel()
         self._tails.clear()
 
-    async def _run(self, wish: Wish, tail: _Tail) -> None:
+    def _lines_of(self, wish: Wish, tail: _Tail) -> LineTail:
         pattern = re.compile(re.escape(wish.text.encode()), re.IGNORECASE) if wish.text else None
-        lines = LineTail(
+        return LineTail(
             self._js,
             self._pipeline,
             host=wish.host,
@@ -122,9 +131,3 @@ class Tails:
             show=tail.add,
             skipped=tail.skipped,
         )
-        try:
-            await lines.run()
-        except ExceptionGroup as error:
-            if (why := explain(error)) is None:
-                raise
-            tail.add(Line("", "", why.encode(), is_damaged=True))

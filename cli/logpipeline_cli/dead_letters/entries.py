@@ -30,6 +30,9 @@ from logpipeline.nats.scan import Range, Scan
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import (
     ADVISORIES,
+    BadHost,
+    BadSubject,
+    Subjects,
     dead_letter_partition,
     dead_letters_of,
     is_advisory,
@@ -48,7 +51,8 @@ OTHERS = "(others)"
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A letter with its *number*, stored at *time_ns*. One that *waits* is an advisory of the
-    server about a message, of which a collector has not made a letter yet.
+    server about a message, of which a collector has not made a letter yet. *is_in_place*: its own
+    subject says what the letter does, so that its writer had the right to that.
     """
 
     number: int
@@ -56,6 +60,7 @@ class Entry:
     partition: int
     letter: Letter
     waits: bool = False
+    is_in_place: bool = True
 
     @property
     def host(self) -> str:
@@ -74,6 +79,10 @@ class Entry:
 
 class NoEntry(CliError):
     """There is no letter with that number, or not any more."""
+
+
+class Misplaced(ValueError):
+    """A letter that names a message outside of its partition; the text says how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +118,8 @@ class DeadStream:
             pipeline.names.stream(number): number
             for number in range(max(pipeline.spec.partitions, 1))
         }
+        self._stream_of = pipeline.names.stream
+        self._subjects = Subjects(pipeline.names.subject, max(pipeline.spec.partitions, 1))
         self._created: dict[str, str] = {}
 
     async def info(self) -> dict[str, Any]:
@@ -171,7 +182,26 @@ class DeadStream:
                 f"message {number} of {self.name} is not a letter of this pipeline: "
                 f"{stored.subject}"
             )
-        return Entry(number, stored.time_ns, partition, letter)
+        is_in_place = letter.subject_in(self._root, partition) == stored.subject
+        return Entry(number, stored.time_ns, partition, letter, is_in_place=is_in_place)
+
+    def check(self, entry: Entry, letter: Letter) -> None:
+        """Return if *letter*, that of *entry*, is of a message of its partition's stream. Whoever
+        may write letters can name any other, which a command has the rights to publish to.
+
+        Raises:
+            Misplaced: it is not.
+        """
+        if not entry.is_in_place:
+            raise Misplaced("its own subject names another message than the letter")
+        if letter.stream != self._stream_of(entry.partition):
+            raise Misplaced(f"it names the stream {letter.stream[:80]!r}, not its partition's")
+        try:
+            partition, _ = self._subjects.read(letter.subject)
+        except (BadHost, BadSubject) as error:
+            raise Misplaced(f"no shipper publishes there: {error}") from error
+        if entry.partition not in (partition, partition % self._subjects.partitions):
+            raise Misplaced(f"its subject {letter.subject[:80]!r} is of another partition")
 
     async def is_there(self, entry: Entry) -> bool:
         """Return whether *entry* still exists; the stream's leader is asked."""
@@ -249,18 +279,17 @@ def _parts(batch: Iterable[Delivered]) -> Iterable[list[Delivered]]:
 
 
 async def whole(js: JetStream, letter: Letter) -> Letter | None:
-    """Return *letter* with its complete message; one that was cut is read from its stream. None if
-    it is not there any more.
+    """Return *letter* with its complete message: as its stream has it, else the letter's own copy.
+    None if the stream has let it go, and the copy is cut.
     """
-    if letter.is_whole:
-        return letter
+    kept = letter if letter.is_whole else None
     info = await js.stream_info(letter.stream)
     # A collector that has just started may not know the stream's time of creation.
     if letter.is_gone or info is None or letter.created not in ("", info["created"]):
-        return None
+        return kept
     message = await js.message(letter.stream, letter.sequence)
     if message is None or message.time_ns != letter.time_ns:
-        return None
+        return kept
     return with_message(letter, message)
 
 

@@ -30,7 +30,7 @@ from logpipeline.nats.jetstream import (
 )
 from logpipeline.nats.scan import Range, Scan, StreamChanged
 from logpipeline.wire import MESSAGE_ID, BadMessage, parse_headers
-from logpipeline_cli.dead_letters.entries import DeadStream, Entry, whole
+from logpipeline_cli.dead_letters.entries import DeadStream, Entry, Misplaced, whole
 
 ONCE_RETRY_S = 0.2
 _WRITTEN_MEANWHILE = (WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT, STILL_IN_PROCESS)
@@ -222,7 +222,7 @@ async def send_again(dead: DeadStream, entry: Entry, *, again: bool) -> bool:
         ApiError, NotSent, OutcomeUnknown, TimeoutError: the server refuses, or does not answer; the
             entry stays.
     """
-    letter = await whole(dead.js, entry.letter)
+    letter = await _checked(dead, entry)
     if letter is None:
         raise CannotSend(
             "it was not kept completely, and its stream no longer holds the message"
@@ -239,6 +239,26 @@ async def send_again(dead: DeadStream, entry: Entry, *, again: bool) -> bool:
             return await _send_once(dead, entry, letter, headers, again=again)
     except (TooLarge, NoResponders, NotCertain, StreamChanged) as error:
         raise CannotSend(str(error)) from error
+
+
+async def _checked(dead: DeadStream, entry: Entry) -> Letter | None:
+    """Return the letter of *entry* as `whole` does.
+
+    Raises:
+        CannotSend: its message is not of its partition.
+    """
+    try:
+        if not entry.letter.is_gone:
+            dead.check(entry, entry.letter)
+        letter = await whole(dead.js, entry.letter)
+        if letter is not None:
+            dead.check(entry, letter)
+    except Misplaced as error:
+        raise CannotSend(
+            f"{error}. A part of this pipeline, or its reader, wrote it by mistake or on purpose: "
+            "`logpipeline dlq show` shows it, `logpipeline dlq purge` deletes it"
+        ) from error
+    return letter
 
 
 def _read_intent(value: bytes, key: str) -> _Intent:

@@ -25,17 +25,21 @@ async def keep_console(
     set. What keeps it from being served is logged once, and tried again.
     """
     # Imported only where it is wanted: the packages of the page are optional.
+    from logpipeline_cli.console.access import new_token
     from logpipeline_cli.console.server import serve
 
     def started(address: str) -> None:
         # Not a record of the log: the address holds the token.
         print(f"The console of {name}: {address}", flush=True)
 
-    problem = ""
+    # The same all the time, so that open pages go on once the page is served again.
+    problem, token = "", new_token()
     while not stop.is_set():
         try:
             target = find_target(file=None, data=str(layout.data), nats=None)
-            await serve(target, host=host, port=port, names=(), started=started, until=stop)
+            await serve(
+                target, host=host, port=port, names=(), started=started, token=token, until=stop
+            )
         except Exception as error:
             why = explain(error)
             if isinstance(error, OSError):

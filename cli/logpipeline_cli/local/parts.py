@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 from logpipeline.process import end_with_parent
@@ -23,6 +25,8 @@ BACKOFF_MAX_S = 10.0
 # A process that ran so long had started properly: the back-off begins again.
 STARTED_WELL_S = 30.0
 STOP_DEADLINE_S = 25.0
+# A child of a killed process may keep its log open for ever; nobody waits for that.
+KILLED_DEADLINE_S = 5.0
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_LINE_BYTES_MAX = 64 * 1024
 
@@ -72,8 +76,12 @@ class Part:
             try:
                 end = f"code {await self._run_once()}"
             except OSError as error:
-                # No memory, no descriptor, no space for its log: this may be temporary.
+                # No memory, no descriptor: this may be temporary.
                 end = str(error)
+            except Exception as error:
+                # Its process was ended: one whose log is not read would stand still.
+                log.exception("the log of a part cannot be read", extra={"part": self.name})
+                end = repr(error)
             if self._stopping.is_set():
                 return
             if time.monotonic() - started > STARTED_WELL_S:
@@ -90,24 +98,32 @@ class Part:
 
     async def _run_once(self) -> int:
         process = await self._launch()
-        ending = asyncio.create_task(self._copy_log(process))
+        ending = asyncio.create_task(self._follow(process))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([ending, stopping], return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 await self._end(process, ending)
-            return await process.wait()
+            return ending.result() if ending.done() else -signal.SIGKILL
         finally:
+            # Also where our own reading failed: nobody would empty the pipe of the process.
+            self.kill()
             ending.cancel()
             stopping.cancel()
 
-    async def _end(self, process: asyncio.subprocess.Process, ending: asyncio.Task[None]) -> None:
+    async def _follow(self, process: asyncio.subprocess.Process) -> int:
+        """Copy the log of *process*, and return the exit code when both are at their end."""
+        _, code = await asyncio.gather(self._copy_log(process), process.wait())
+        return code
+
+    async def _end(self, process: asyncio.subprocess.Process, ending: asyncio.Task[int]) -> None:
         with suppress(ProcessLookupError):
             process.terminate()
         _, late = await asyncio.wait([ending], timeout=STOP_DEADLINE_S)
         if late:
             log.warning("a part did not stop in time, killing it", extra={"part": self.name})
             self.kill()
+            await asyncio.wait([ending], timeout=KILLED_DEADLINE_S)
 
     def kill(self) -> None:
         """Kill the process; `run` starts another one."""
@@ -116,8 +132,6 @@ class Part:
                 self._process.kill()
 
     async def _launch(self) -> asyncio.subprocess.Process:
-        if self.log_file is not None:
-            self.log_file.parent.mkdir(parents=True, exist_ok=True)
         # In a new session, so that Ctrl-C reaches only the supervisor, which stops its parts in
         # order.
         self._process = await asyncio.create_subprocess_exec(
@@ -134,7 +148,6 @@ class Part:
 
     async def _copy_log(self, process: asyncio.subprocess.Process) -> None:
         if self.log_file is None:
-            await process.wait()
             return
         assert process.stderr is not None
         with BoundedLog(self.log_file) as file:
@@ -154,26 +167,60 @@ class Part:
 
 
 class BoundedLog:
-    """A log file that is renamed to ``.1`` when it is full, so that there are at most two files."""
+    """A log file that is renamed to ``.1`` when it is full, so that there are at most two files.
+
+    One that cannot be written is tried again with each line: whatever is wrong with it, the part
+    must run on, and its lines must be read.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("ab", buffering=0)
+        self._file: FileIO | None = None
+        self._problem = ""
 
     def __enter__(self) -> BoundedLog:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
+        self._close()
 
     def write(self, line: bytes) -> None:
-        """Append *line*; on a full disk the line is dropped, so that the part runs on."""
-        with suppress(OSError):
-            if self._file.tell() > LOG_BYTES_MAX:
-                self._file.close()
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
-                self._file = self._path.open("ab", buffering=0)
-            self._file.write(line)
+        """Append *line*; where that fails, the line is dropped, and the reason is logged once."""
+        try:
+            self._opened().write(line)
+        except OSError as error:
+            self._close()
+            problem = str(error)
+            if problem != self._problem:
+                log.warning(
+                    "the log of a part cannot be written; the part runs on",
+                    extra={"at": str(self._path), "why": problem},
+                )
+            self._problem = problem
+        else:
+            self._problem = ""
+
+    def _opened(self) -> FileIO:
+        if self._file is not None:
+            state = os.fstat(self._file.fileno())
+            if state.st_size > LOG_BYTES_MAX:
+                self._close()
+                # Somebody who makes room may have removed it already.
+                with suppress(FileNotFoundError):
+                    self._path.replace(self._path.with_name(self._path.name + ".1"))
+            elif not state.st_nlink:
+                # Removed: the lines would go into a file that has no name.
+                self._close()
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = FileIO(self._path, "ab")
+        return self._file
+
+    def _close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            with suppress(OSError):
+                file.close()
 
 
 def die_with_parent() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import yaml
@@ -14,8 +13,7 @@ import yaml
 from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline.filelock import FileLock, FileLocked
-from logpipeline.layout import Layout
+from logpipeline.layout import Layout, RunRecord
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, Result, apply, plan_pipeline, report_of_held
@@ -28,6 +26,7 @@ from logpipeline.spec import LogPipeline, SpecError, dump, expand_local, load
 from logpipeline_cli.commands.plan import explain_report
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
+from logpipeline_cli.local.data_folder import check_usable, make, only_one
 from logpipeline_cli.local.keeper import Keeper
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.supervisor import Supervisor
@@ -127,13 +126,15 @@ async def _answers(http: str) -> bool:
 @dataclass(slots=True)
 class Reconciler:
     """Compares JetStream with the pipeline again and again, and repairs it. It holds *applying*
-    while it does; *found* is called with the names of the existing streams on disk.
+    while it does; *found* is called with the names of the existing streams on disk, and
+    *noted* with what is not as it should be and cannot be repaired, whenever that changes.
     """
 
     js: JetStream
     pipeline: Callable[[], LogPipeline]
     applying: asyncio.Lock
     found: Callable[[Collection[str]], None] = lambda names: None
+    noted: Callable[[str], None] = lambda trouble: None
     repairs: int = 0
     trouble: str = ""
 
@@ -164,7 +165,7 @@ class Reconciler:
 
     def _note(self, report: Report | None) -> None:
         if report is None:
-            self.trouble = ""
+            self._tell("")
             return
         done = [outcome.step for outcome in report.outcomes if outcome.result is Result.DONE]
         if done:
@@ -176,7 +177,12 @@ class Reconciler:
         trouble = "" if report.is_complete else explain_report(report)
         if trouble and trouble != self.trouble:
             log.error("JetStream does not match the resource", extra={"why": trouble})
-        self.trouble = trouble
+        self._tell(trouble)
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.noted(trouble)
 
 
 @asynccontextmanager
@@ -191,12 +197,16 @@ async def running(
     """Start *pipeline* in the folders of *layout*; drain it at the end.
 
     Raises:
-        CliError: it runs already, or JetStream cannot be changed to match it.
+        CliError: it runs already, the folder has files of others, or JetStream cannot be changed to
+            match it.
         ConnectFailed: the given server cannot be reached.
     """
-    layout.data.mkdir(parents=True, exist_ok=True)
+    check_usable(layout, pipeline)
+    make(layout)
     pipeline = with_table_if_possible(pipeline)
     with only_one(layout):
+        # Of a run that ended without a drain: what it says of addresses is no longer true.
+        RunRecord.remove(layout)
         async with (
             _server(pipeline, layout, nats) as (options, server),
             _connection(options) as js,
@@ -222,7 +232,12 @@ def _helpers(supervisor: Supervisor, server: EmbeddedServer | None) -> list[asyn
     """Start the tasks that trim the streams, and repair the server, JetStream, the parts and our
     own files.
     """
-    reconciler = Reconciler(supervisor.js, lambda: supervisor.pipeline, supervisor.applying)
+    reconciler = Reconciler(
+        supervisor.js,
+        lambda: supervisor.pipeline,
+        supervisor.applying,
+        noted=supervisor.note_mismatch,
+    )
     helpers: dict[str, Callable[[], Awaitable[None]]] = {
         "trimming": lambda: trim_forever(supervisor.js, lambda: supervisor.pipeline),
         "looking after JetStream": reconciler.run,
@@ -326,30 +341,12 @@ def _mismatch(pipeline: LogPipeline, report: Report) -> str:
 
 
 def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
-    """Write *pipeline* for its parts, with the data folder in place of ``${DATA}``."""
-    resource = dump(expand_local(pipeline, layout.data.resolve()))
-    temporary = layout.pipeline.with_suffix(".tmp")
-    temporary.write_text(yaml.safe_dump(resource, sort_keys=False, allow_unicode=True))
-    temporary.replace(layout.pipeline)
+    """Write *pipeline* for its parts, with the data folder in place of ``${DATA}``.
 
-
-@contextmanager
-def only_one(layout: Layout) -> Iterator[None]:
-    """Keep others from running the pipeline of *layout* meanwhile.
-
-    Raises:
-        CliError: it runs.
+    For its owner alone: addresses of servers may hold a password.
     """
-    try:
-        lock = FileLock.take(layout.data / "run.lock")
-    except FileLocked as error:
-        raise CliError(
-            f"a pipeline already runs in {layout.data} (process {error.owner}); stop it (Ctrl-C "
-            "there), or give this one another folder with --data DIR"
-        ) from None
-    with lock:
-        lock.write_owner(os.getpid())
-        yield
+    resource = dump(expand_local(pipeline, layout.data.resolve()))
+    users.private(layout.pipeline, yaml.safe_dump(resource, sort_keys=False, allow_unicode=True))
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from logpipeline.ports import LOOPBACK, free_port, is_free
 from logpipeline.records import BadRecord, EpochRecord, epoch_key, member_key
 from logpipeline.spec import LogPipeline
 from logpipeline.statefile import StateBroken
-from logpipeline_cli.commands.components import LOGIN_VARIABLE
+from logpipeline_cli.commands.components import LOGIN_VARIABLE, NATS_VARIABLE
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
@@ -176,6 +176,8 @@ class Supervisor:
     keeper: Keeper | None = None
     # The part of the given resource that is not applied, and why; empty if all of it is.
     held: str = ""
+    # Why JetStream does not match what is applied; empty if it does.
+    mismatch: str = ""
     # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
@@ -233,6 +235,21 @@ class Supervisor:
         await self._scale(collector_names(pipeline))
         self.write_record()
 
+    def hold(self, why: str) -> None:
+        """Note for other commands what of the resource is not applied, and *why*."""
+        if why != self.held:
+            self.held = why
+            self.write_record()
+
+    def note_mismatch(self, why: str) -> None:
+        """Note for other commands *why* JetStream does not match what is applied; empty if it
+        does.
+        """
+        self.mismatch = why
+        # Before the parts are started, an empty record would mislead commands that wait for them.
+        if self._parts:
+            self.write_record()
+
     async def update_users(self) -> None:
         """Add the users of the pipeline's parts to the embedded server."""
         if self.server is None:
@@ -281,7 +298,8 @@ class Supervisor:
             login=str(self.layout.login(OPERATOR)) if self.server is not None else "",
             components=parts,
             trouble=self.keeper.trouble if self.keeper is not None else "",
-            held=self.held,
+            # What is held back of the resource is most often what does not match, too.
+            held=self.held or self.mismatch,
         )
         try:
             record.write(self.layout)
@@ -326,16 +344,20 @@ class Supervisor:
             self._start_table()
 
     def _start(self, name: str, words: list[str], user: str) -> None:
-        login = {LOGIN_VARIABLE: str(self.layout.login(user))} if self.server is not None else {}
-        given = [sys.executable, "-m", "logpipeline_cli", *words]
-        given += ["-f", str(self.layout.pipeline), "--nats", self.url]
+        # The address may hold a password, and every user of the machine sees arguments.
+        environment = {NATS_VARIABLE: self.url}
+        if self.server is not None:
+            environment[LOGIN_VARIABLE] = str(self.layout.login(user))
+        given = [sys.executable, "-m", "logpipeline_cli", *words, "-f", str(self.layout.pipeline)]
 
         def command() -> list[str]:
             self._ports[name] = self._port(name)
             return [*given, "--http", self._address(name)]
 
         self._ports[name] = self._port(name)
-        part = Part(name, command, self.layout.log(name), self.on_line, self.write_record, login)
+        part = Part(
+            name, command, self.layout.log(name), self.on_line, self.write_record, environment
+        )
         self._parts[name] = part
         self._tasks[name] = asyncio.create_task(part.run(), name=name)
 

@@ -271,7 +271,7 @@ class Reader:
             read = read_message(self._subjects, partition, delivered)
         except BadMessage:
             return  # such a message was not collected
-        if read.batch is not None and has_its_size(read.batch, read.fields):
+        if read.batch is not None and has_its_size(read.batch, delivered.message.headers):
             sink.learn(read.host, read.batch)
 
     async def _write(self, partition: int, span: Span, sink: Sink) -> None:

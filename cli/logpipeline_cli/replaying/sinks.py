@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from logpipeline import wire
 from logpipeline.failpoints import reach
 from logpipeline.messages import Read
 from logpipeline.nats.pull import Delivered
@@ -23,7 +22,7 @@ from logpipeline_cli.replaying.reading import Span
 from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.files.render import Output, Piece, Tail, render
-from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.partition_writer import PartitionWriter, read_new
 from logpipeline_collector.sink import SinkBroken, SinkBusy, SinkFailed, SinkFull
 from logpipeline_collector.sources import Sources
 
@@ -209,21 +208,19 @@ class PageSink:
         """Write the new lines of a message.
 
         Raises:
-            BadMessage: it cannot be read.
+            BadMessage: it cannot be read, or does not continue what came before.
         """
         payload, batch = delivered.message.data, read.batch
         if batch is None:
             origin = origin_of(read.host, None)
             self._write(Piece(origin, None, payload + b"\n", 0, delivered.time_ns))
             return
-        decision = self._sources.decide(read.host, batch)
-        if decision.ranges:
-            data = wire.decode_payload(batch, payload)
-            time_ns = batch.last_time_ns or delivered.time_ns
-            for part in decision.ranges:
-                wanted = data[part.start - batch.start : part.end - batch.start]
-                origin = origin_of(read.host, batch)
-                self._write(Piece(origin, batch, wanted, part.start, time_ns))
+        decision, data = read_new(self._sources, read.host, batch, payload)
+        time_ns = batch.last_time_ns or delivered.time_ns
+        for part in decision.ranges:
+            wanted = data[part.start - batch.start : part.end - batch.start]
+            origin = origin_of(read.host, batch)
+            self._write(Piece(origin, batch, wanted, part.start, time_ns))
         self._sources.learn(read.host, batch, decision, sequence=delivered.sequence)
 
     def passed(self, delivered: Delivered) -> None:

@@ -17,7 +17,6 @@ from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
-from logpipeline_cli.errors import explain
 from logpipeline_cli.following import Line
 from logpipeline_cli.output import bytes_text, escaped, escaped_name, seconds_text
 from logpipeline_cli.time_arguments import time_text
@@ -34,7 +33,7 @@ from logpipeline_cli.watching.columns import (
 )
 from logpipeline_cli.watching.gathering import Gathering
 from logpipeline_cli.watching.life import Life, ask_collectors, life_of
-from logpipeline_cli.watching.line_tail import LineTail
+from logpipeline_cli.watching.line_tail import LineTail, skipped_text
 from logpipeline_cli.watching.rows import SourceRow, View
 from logpipeline_cli.watching.series import sparkline
 
@@ -184,6 +183,7 @@ class TailScreen(Screen[None]):
         self._host = host
         self._source = source
         self._is_paused = False
+        self._passed = 0
         # Kept, not looked up: lines still come for a moment while the screen is taken away.
         self._lines = RichLog(id="lines", max_lines=TAIL_LINES_MAX, wrap=True)
 
@@ -210,6 +210,9 @@ class TailScreen(Screen[None]):
     def action_pause(self) -> None:
         """Show no further lines, or go on."""
         self._is_paused = not self._is_paused
+        if passed := self._passed:
+            self._passed = 0
+            self._write(Text(f"… {passed} lines passed meanwhile", style="yellow"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Follow with another pattern."""
@@ -232,15 +235,7 @@ class TailScreen(Screen[None]):
             show=self._show,
             skipped=self._skipped,
         )
-        self.run_worker(self._run(tail), exclusive=True)
-
-    async def _run(self, tail: LineTail) -> None:
-        try:
-            await tail.run()
-        except ExceptionGroup as error:
-            if (why := explain(error)) is None:
-                raise
-            self._write(Text(escaped_name(why), style="red"))
+        self.run_worker(tail.run(), exclusive=True)
 
     def _show(self, line: Line) -> None:
         text = Text()
@@ -250,10 +245,12 @@ class TailScreen(Screen[None]):
         self._write(text)
 
     def _skipped(self, messages: int) -> None:
-        self._write(Text(f"… {messages} messages were skipped: too many pass", style="yellow"))
+        self._write(Text(skipped_text(messages), style="yellow"))
 
     def _write(self, text: Text) -> None:
-        if not self._is_paused:
+        if self._is_paused:
+            self._passed += 1
+        else:
             self._lines.write(text)
 
 

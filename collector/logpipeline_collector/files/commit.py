@@ -14,7 +14,7 @@ from typing import NamedTuple
 from logpipeline.deduplication import SourceState
 from logpipeline.failpoints import reach
 from logpipeline_collector.files import safe_open
-from logpipeline_collector.files.maintenance import TEMPORARY_SUFFIX
+from logpipeline_collector.files.intents import moved, packed
 from logpipeline_collector.files.output import OutputFile, OutputFiles
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
@@ -142,7 +142,7 @@ def _sync(files: Iterable[OutputFile], new: list[OutputFile], output: OutputFile
     folders = sorted({folder for file in new for folder in safe_open.folders_of(file.path)})
     try:
         is_many = len(kept) + len(folders) > FILES_ONE_BY_ONE_MAX
-        if is_many and output.descriptors.sync_all(output.root):
+        if is_many and output.sync_all(kept):
             return
         for file in kept:
             output.sync(file)
@@ -163,14 +163,17 @@ def recover(state: State, output: OutputFiles) -> None:
     """
     found = state.files()
     kept: dict[int, FileRow] = {}
+    lost: dict[int, int] = {}
     for number, row in found.items():
+        lost_before = output.damage.bytes
         recovered = _recover(number, row, output)
+        lost[number] = output.damage.bytes - lost_before
         if recovered is not None:
             kept[number] = recovered
     gone = [number for number in found if number not in kept]
     changed = {number: row for number, row in kept.items() if row is not found[number]}
     if gone or changed:
-        state.change(changed, gone=gone)
+        state.recover(changed, gone=gone, lost=lost)
         log.info("files recovered", extra={"changed": len(changed), "gone": len(gone)})
     _empty(output)
     output.load(kept)
@@ -184,9 +187,9 @@ def _recover(number: int, row: FileRow, output: OutputFiles) -> FileRow | None:
             safe_open.prune(output.root, row.path)
         return None
     if row.moving_to:
-        row = _moved(row, output)
+        row = moved(row, output.root)
     if row.packing_to:
-        row = _packed(row, output)
+        row = packed(row, output.root)
     return row if row.stage is Stage.PACKED else _cut(row, output)
 
 
@@ -197,27 +200,6 @@ def _is_scratch(number: int, row: FileRow, output: OutputFiles) -> bool:
     except FileNotFoundError:
         return False
     return safe_open.inode(output.root, row.path) == (status.st_dev, status.st_ino)
-
-
-def _moved(row: FileRow, output: OutputFiles) -> FileRow:
-    if safe_open.exists(output.root, row.moving_to):
-        return row._replace(path=row.moving_to, stage=Stage.ROTATED, moving_to="")
-    return row._replace(rotated_ns=0, moving_to="")
-
-
-def _packed(row: FileRow, output: OutputFiles) -> FileRow:
-    root, target = output.root, row.packing_to
-    safe_open.remove(root, target + TEMPORARY_SUFFIX)
-    if not safe_open.exists(root, target):
-        return row._replace(packing_to="")
-    safe_open.remove(root, row.path)
-    safe_open.sync_folder(root, safe_open.folders_of(target)[-1])
-    descriptor = safe_open.open_file(root, target, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-    return row._replace(path=target, stage=Stage.PACKED, size=size, packing_to="")
 
 
 def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:

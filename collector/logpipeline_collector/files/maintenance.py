@@ -1,5 +1,8 @@
 """Rotates full and old files, compresses them, and removes the oldest, a little at a time: the
 partition cannot commit meanwhile.
+
+Each step is announced in the state before it is done, so that recovery can finish or drop it. Where
+a full disk ends a step midway, the next round begins with the rest of it.
 """
 
 from __future__ import annotations
@@ -7,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 from typing import Literal
@@ -16,6 +19,7 @@ from logpipeline.codecs import PACKED_IN, Packer
 from logpipeline.failpoints import reach
 from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.intents import TEMPORARY_SUFFIX, packed
 from logpipeline_collector.files.output import OutputFile, OutputFiles
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
@@ -24,7 +28,6 @@ from logpipeline_collector.files.state import FileRow, Rotations, Stage, State, 
 # How long one round may delay the partition's commits.
 ROUND_S = 0.2
 PIECE_BYTES = 1024 * 1024
-TEMPORARY_SUFFIX = ".tmp"
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +53,18 @@ class _Work:
     written: int = 0
 
 
+class Unreadable(Exception):
+    """*count* bytes of a file cannot be read, or are gone."""
+
+    def __init__(self, count: int, why: str) -> None:
+        super().__init__(why)
+        self.count = count
+
+
 class Packing:
-    """Compresses one file after the other."""
+    """Compresses one file after the other. *unreadable* are the bytes of each file that cannot be
+    read: it is not tried again before the files are loaded anew.
+    """
 
     def __init__(
         self,
@@ -65,31 +78,38 @@ class Packing:
         self._output = output
         self._state = state
         self._work: _Work | None = None
+        # The file whose compression comes to its end, under its former name or the new one.
+        self._ending: OutputFile | None = None
+        self.unreadable: dict[int, int] = {}
 
-    def run(self, rotated: Iterable[OutputFile], clock: Callable[[], float]) -> list[OutputFile]:
-        """Compress files of *rotated* for one round, and return those that no longer exist."""
+    def run(self, rotated: dict[int, OutputFile], clock: Callable[[], float]) -> None:
+        """Compress files of *rotated* for one round, and drop those that no longer exist."""
         if self._packer is None:
-            return []
-        lost: list[OutputFile] = []
+            return
         # Checked lazily: a file that is under way is packed by then, and must not be packed again.
-        waiting = (file for file in rotated if self._is_ready(file))
+        waiting = (file for file in list(rotated.values()) if self._is_ready(file))
         until_s = clock() + ROUND_S
         try:
+            self._settle()
             while clock() < until_s:
                 if self._work is None:
                     file = next(waiting, None)
                     if file is None:
                         break
-                    self._begin(file, lost)
-                elif self._advance(self._work):
-                    self._finish(self._work)
+                    self._begin(file, rotated)
+                else:
+                    self._go_on(self._work)
         except OSError as error:
-            self.drop()
+            self._drop_work()
             raise disk_error(error, "compress files", self._output.root) from error
-        return lost
 
     def drop(self) -> None:
-        """Abandon the compression that is under way; it is begun again later."""
+        """Leave the compression that is under way to recovery; it is begun again later."""
+        self._drop_work()
+        self._ending = None
+        self.unreadable = {}
+
+    def _drop_work(self) -> None:
         if self._work is not None:
             row = self._work.row
             self._work.file.committed = row._replace(packing_to="")
@@ -103,24 +123,34 @@ class Packing:
 
     def _is_ready(self, file: OutputFile) -> bool:
         is_whole = file.committed is not None and file.committed.length == file.length
-        return file.stage is Stage.ROTATED and is_whole
+        is_readable = file.number not in self.unreadable
+        return file.stage is Stage.ROTATED and is_whole and is_readable
 
-    def _begin(self, file: OutputFile, lost: list[OutputFile]) -> None:
-        root = self._output.root
+    def _begin(self, file: OutputFile, rotated: dict[int, OutputFile]) -> None:
         try:
-            source = safe_open.open_file(root, file.path, os.O_RDONLY)
+            source = safe_open.open_file(self._output.root, file.path, os.O_RDONLY)
         except (FileNotFoundError, Blocked, NotAFile) as error:
             # People who clean up by hand begin with old files.
-            self._output.damage.add(file.path, file.length, str(error))
-            self._state.change({}, gone=[file.number])
-            self._output.forget(file)
-            lost.append(file)
+            self._lose(file, str(error))
+            del rotated[file.number]
             return
         try:
             self._work = self._announce(file, source)
         except BaseException:
             os.close(source)
             raise
+
+    def _lose(self, file: OutputFile, why: str) -> None:
+        damage = self._output.damage
+        counted = damage.bytes
+        damage.add(file.path, file.length, why)
+        try:
+            self._state.change({}, gone=[file.number])
+        except BaseException:
+            # It is lost again in the next round.
+            damage.bytes = counted
+            raise
+        self._output.forget(file)
 
     def _announce(self, file: OutputFile, source: int) -> _Work:
         root = self._output.root
@@ -138,12 +168,35 @@ class Packing:
         file.committed = row
         return _Work(file, row, source, temporary, self._packer())
 
+    def _go_on(self, work: _Work) -> None:
+        try:
+            is_whole = self._advance(work)
+        except Unreadable as error:
+            # Damage of this file, which new lines do not wait for: it stays as it is.
+            self._drop_work()
+            self.unreadable[work.file.number] = error.count
+            log.error(
+                "a rotated file cannot be read, and is not compressed",
+                extra={"path": work.file.path, "offset": work.read, "reason": str(error)},
+            )
+        else:
+            if is_whole:
+                self._finish(work)
+
     def _advance(self, work: _Work) -> bool:
-        """Compress one piece; return whether it was the last one."""
-        size = min(PIECE_BYTES, work.row.length - work.read)
-        data = os.pread(work.source, size, work.read)
+        """Compress one piece; return whether it was the last one.
+
+        Raises:
+            Unreadable: the file has no such piece any more.
+        """
+        left = work.row.length - work.read
+        size = min(PIECE_BYTES, left)
+        try:
+            data = os.pread(work.source, size, work.read)
+        except OSError as error:
+            raise Unreadable(size, str(error)) from error
         if size and not data:
-            raise OSError(f"{work.file.path} ends before its committed length")
+            raise Unreadable(left, "it ends before its committed length")
         work.read += len(data)
         is_last = work.read == work.row.length
         packed = work.packer.compress(data) + (work.packer.flush() if is_last else b"")
@@ -154,22 +207,30 @@ class Packing:
         return is_last
 
     def _finish(self, work: _Work) -> None:
-        root, file, target = self._output.root, work.file, work.row.packing_to
-        folder = safe_open.folders_of(target)[-1]
+        root, target = self._output.root, work.row.packing_to
         os.fsync(work.target)
         reach("files.compress-written")
-        safe_open.rename(root, target + TEMPORARY_SUFFIX, target)
-        safe_open.sync_folder(root, folder)
-        reach("files.compress-renamed")
-        # From here on the compressed file counts; recovery removes the other one if it still
-        # exists.
-        safe_open.remove(root, file.path)
-        safe_open.sync_folder(root, folder)
-        reach("files.compress-removed")
-        row = work.row._replace(path=target, stage=Stage.PACKED, size=work.written, packing_to="")
-        self._state.change({file.number: row})
-        self._output.packed(file, row)
         self._release(work)
+        self._ending = work.file
+        safe_open.rename(root, target + TEMPORARY_SUFFIX, target)
+        safe_open.sync_folder(root, safe_open.folders_of(target)[-1])
+        reach("files.compress-renamed")
+        self._settle()
+
+    def _settle(self) -> None:
+        """Go on with the compressed file in place of the other one, if it has its name."""
+        file = self._ending
+        if file is None:
+            return
+        assert file.committed is not None
+        row = packed(file.committed, self._output.root)
+        reach("files.compress-removed")
+        self._state.change({file.number: row})
+        self._ending = None
+        if row.stage is Stage.PACKED:
+            self._output.packed(file, row)
+        else:
+            file.committed = row
 
 
 class Retention:
@@ -180,6 +241,12 @@ class Retention:
         self._output = output
         self._state = state
         self._usage = output.descriptors.usage
+        # Noted in the state as gone, and not yet forgotten there.
+        self._leaving: dict[int, OutputFile] = {}
+
+    def load(self) -> None:
+        """Begin anew: recovery has finished what was begun."""
+        self._leaving = {}
 
     def run(
         self, now_s: float, rotated: dict[int, OutputFile], rotations: dict[str, Rotations]
@@ -187,6 +254,7 @@ class Retention:
         """Remove the files of *rotated* (oldest first) that are due at *now_s*, and the *rotations*
         of places without files.
         """
+        self._settle(rotations)
         self.report(rotated)
         due = {file.number: reason for file, reason in self._due(now_s, rotated)}
         if not due:
@@ -256,21 +324,28 @@ class Retention:
         rows = {f.number: f.committed._replace(stage=Stage.GONE) for f in files if f.committed}
         self._state.change(rows)
         reach("files.retain-noted")
+        for file in files:
+            self._leaving[file.number] = rotated.pop(file.number)
+        self._settle(rotations)
+
+    def _settle(self, rotations: dict[str, Rotations]) -> None:
+        """Remove the files that are noted as gone, and forget them."""
+        if not self._leaving:
+            return
         try:
-            for file in files:
+            for file in self._leaving.values():
                 safe_open.remove(self._output.root, file.path)
                 reach("files.retain-removed")
                 safe_open.prune(self._output.root, file.path)
+                self._output.forget(file)
         except OSError as error:
             raise disk_error(error, "remove old files", self._output.root) from error
-        for file in files:
-            del rotated[file.number]
-            self._output.forget(file)
         kept = {file.place for file in list(self._output.files.values())}
         unused: dict[str, Rotations | None] = {
-            file.place: None for file in files if file.place not in kept
+            file.place: None for file in self._leaving.values() if file.place not in kept
         }
-        self._state.change({}, gone=rows, rotations=unused)
+        self._state.change({}, gone=self._leaving, rotations=unused)
+        self._leaving = {}
         for place in unused:
             rotations.pop(place, None)
 
@@ -282,6 +357,12 @@ class Rotation:
         self._config = config
         self._output = output
         self._state = state
+        # Announced in the state, and not yet settled there.
+        self._moving: dict[OutputFile, FileRow] = {}
+
+    def load(self) -> None:
+        """Begin anew: recovery has finished what was begun."""
+        self._moving = {}
 
     def is_due(self, now_s: float) -> bool:
         """Return whether a file is to be rotated at *now_s*."""
@@ -322,25 +403,42 @@ class Rotation:
         self._state.change({f.number: row for f, row in moves.items()}, rotations=changed)
         reach("files.rotate-intent")
         rotations.update(changed)
-        return self._move(moves, is_held_back)
-
-    def _move(self, moves: dict[OutputFile, FileRow], is_held_back: HeldBack) -> list[OutputFile]:
-        moved = []
+        self._moving = moves
         try:
-            for file, row in moves.items():
-                with self._output.lock:
-                    if is_held_back(file, row.rotated_ns / 1e9):
-                        continue
-                    safe_open.rename(self._output.root, file.path, row.moving_to)
-                    self._set_aside(file, row)
-                moved.append(file)
-                reach("files.rotate-renamed")
+            self._move(is_held_back)
+        except OSError as error:
+            raise disk_error(error, "rotate files", self._output.root) from error
+        return self.settle()
+
+    def _move(self, is_held_back: HeldBack) -> None:
+        for file, row in self._moving.items():
+            with self._output.lock:
+                if is_held_back(file, row.rotated_ns / 1e9):
+                    continue
+                safe_open.rename(self._output.root, file.path, row.moving_to)
+                self._set_aside(file, row)
+            reach("files.rotate-renamed")
+
+    def settle(self) -> list[OutputFile]:
+        """Make durable which of the files that were to be rotated are, and return these. It is left
+        to do only where a full disk prevented it.
+        """
+        if not self._moving:
+            return []
+        moved = [file for file in self._moving if file.stage is Stage.ROTATED]
+        try:
             for folder in {safe_open.folders_of(file.path)[-1] for file in moved}:
                 safe_open.sync_folder(self._output.root, folder)
         except OSError as error:
             raise disk_error(error, "rotate files", self._output.root) from error
-        self._state.change({file.number: _settled(file, row) for file, row in moves.items()})
+        # A commit in between may have changed them, or may have forgotten a file that was lost.
+        known = [file for file in self._moving if file.number in self._output.files]
+        rows = {file: _settled(file) for file in known}
+        self._state.change({file.number: row for file, row in rows.items()})
         reach("files.rotate-noted")
+        for file, row in rows.items():
+            file.committed = row
+        self._moving = {}
         return moved
 
     def _set_aside(self, file: OutputFile, row: FileRow) -> None:
@@ -385,20 +483,14 @@ def _goes_on(tail: Tail | None) -> bool:
     return tail is not None and tail.goes_on
 
 
-def _settled(file: OutputFile, row: FileRow) -> FileRow:
+def _settled(file: OutputFile) -> FileRow:
     """Return the row of a file after its rotation, or unchanged where that was held back."""
-    is_moved = file.stage is Stage.ROTATED
-    settled = row._replace(
-        path=file.path,
-        stage=file.stage,
-        rotated_ns=row.rotated_ns if is_moved else 0,
-        moving_to="",
-    )
-    file.committed = settled
-    return settled
+    assert file.committed is not None
+    if file.stage is not Stage.ROTATED:
+        return file.committed
+    return file.committed._replace(path=file.path, stage=Stage.ROTATED, rotated_ns=file.rotated_ns)
 
 
-# Each step is announced in the state before it is done, so that recovery can finish or drop it.
 @dataclass(eq=False)
 class Upkeep:
     """Rotation, compression and retention of one partition."""
@@ -414,9 +506,16 @@ class Upkeep:
         self._packing = Packing(self.config.compression, self.output, self.state)
         self._retention = Retention(self.config, self.output, self.state)
 
+    @property
+    def unreadable_bytes(self) -> int:
+        """Bytes of rotated files that could not be read since the files were loaded."""
+        return sum(self._packing.unreadable.values())
+
     def load(self) -> None:
         """Begin anew with the files that were loaded."""
         self._packing.drop()
+        self._retention.load()
+        self._rotation.load()
         rotated = [
             file
             for file in self.output.files.values()
@@ -438,8 +537,7 @@ class Upkeep:
         # Retention first: it makes room for the other two.
         self._retention.run(now_s, self.rotated, self.rotations)
         self.rotate(now_s)
-        for file in self._packing.run(list(self.rotated.values()), clock):
-            del self.rotated[file.number]
+        self._packing.run(self.rotated, clock)
         # Other partitions must know the age of our oldest file before their turn.
         self._retention.report(self.rotated)
 
@@ -449,11 +547,13 @@ class Upkeep:
 
     def rotate(self, now_s: float) -> None:
         """Rotate what is due at *now_s*."""
+        self._settle()
         for file in self._rotation.run(now_s, self.rotations):
             self.rotated[file.number] = file
 
     def set_aside(self, now_s: float) -> None:
         """Rotate every file that has content."""
+        self._settle()
         while moved := self._rotation.set_aside(now_s, self.rotations):
             self.rotated |= {file.number: file for file in moved}
 
@@ -461,3 +561,7 @@ class Upkeep:
         """Abandon a compression that is under way; it is begun again later."""
         self._packing.drop()
         self._retention.close()
+
+    def _settle(self) -> None:
+        for file in self._rotation.settle():
+            self.rotated[file.number] = file

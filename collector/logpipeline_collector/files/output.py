@@ -8,18 +8,17 @@ crash, the files in that folder are removed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import itertools
 import logging
 import math
 import os
-import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from logpipeline_collector.files.naming import Template
 from logpipeline_collector.files.render import Piece, Tail, pieces, render
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
 from logpipeline_collector.files.state import Damage, FileRow, Stage, disk_error
+from logpipeline_collector.files.volume import Volume
 from logpipeline_collector.sink import SinkFailed, SinkFull
 
 Key = tuple[object, int]
@@ -160,19 +160,6 @@ class Descriptors:
         # macOS has no fdatasync.
         getattr(os, "fdatasync", os.fsync)(descriptor)
 
-    def sync_all(self, root: Path) -> bool:
-        """Make everything on the volume of *root* durable; return False where the system cannot."""
-        if sys.platform != "linux":
-            return False
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), str(root))
-        finally:
-            os.close(descriptor)
-        return True
-
     def free_bytes(self, root: Path) -> tuple[int, int]:
         """Return how many bytes are free for us on the volume of *root*, and how many it has."""
         status = os.statvfs(root)
@@ -260,6 +247,7 @@ class OutputFiles:
     root: Path
     scratch: Path
     descriptors: Descriptors
+    volume: Volume
     rotate_bytes: int
     damage: Damage
     # Held while files are written or their fields change: maintenance has its own thread.
@@ -361,9 +349,23 @@ class OutputFiles:
             OSError: they are not durable.
         """
         with self.descriptors.borrow((self, file.number), lambda: self._open(file)) as descriptor:
-            if not os.fstat(descriptor).st_nlink:
-                raise OSError(errno.ENOENT, f"{file.path} was removed by another program")
+            _check_name(file, descriptor)
             self.descriptors.sync(descriptor)
+
+    def sync_all(self, files: Collection[OutputFile]) -> bool:
+        """Make everything on the volume durable, with the bytes of *files*; return False where the
+        system cannot.
+
+        Raises:
+            OSError: something is not durable.
+        """
+        if not self.volume.sync():
+            return False
+        for file in files:
+            key = (self, file.number)
+            with self.descriptors.borrow(key, partial(self._open, file)) as descriptor:
+                _check_name(file, descriptor)
+        return True
 
     def scratch_of(self, file: OutputFile) -> Path:
         """Return the scratch name of *file*."""
@@ -420,6 +422,12 @@ class OutputFiles:
     def _note_full(self, file: OutputFile) -> None:
         if file.length >= self.rotate_bytes and file.stage is Stage.ACTIVE:
             self.full[file] = None
+
+
+def _check_name(file: OutputFile, descriptor: int) -> None:
+    # What is open can be written and made durable without a name; nobody could read it.
+    if not os.fstat(descriptor).st_nlink:
+        raise OSError(errno.ENOENT, f"{file.path} was removed by another program")
 
 
 class Writer:

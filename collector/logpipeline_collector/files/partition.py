@@ -20,6 +20,7 @@ from logpipeline_collector.files.commit import FileMark
 from logpipeline_collector.files.maintenance import Upkeep
 from logpipeline_collector.files.output import Descriptors, OutputFile, OutputFiles, Writer
 from logpipeline_collector.files.state import State
+from logpipeline_collector.files.volume import Volume
 from logpipeline_collector.sink import LocalCommit, SinkBusy, SourceName
 
 PRIVATE_MODE = 0o750
@@ -40,10 +41,12 @@ class PartitionFiles:
         self._working = threading.Lock()
         path = config.state(partition)
         self._state = State(path)
+        self._volume = Volume(config.logs)
         self._output = OutputFiles(
             config.logs,
             path.with_suffix(".new"),
             descriptors,
+            self._volume,
             config.rotate_bytes,
             self._state.damage,
         )
@@ -90,8 +93,10 @@ class PartitionFiles:
 
     @property
     def damaged_bytes(self) -> int:
-        """Committed bytes that the disk or another program took away, since the first opening."""
-        return self._state.damage.bytes
+        """Committed bytes that the disk or another program took away, since the first opening. What
+        cannot be read is counted while it is known, and found again after the next opening.
+        """
+        return self._state.damage.bytes + self._upkeep.unreadable_bytes
 
     def write(
         self, host: str, batch: Batch, data: bytes, ranges: tuple[Range, ...], time_ns: int
@@ -180,6 +185,7 @@ class PartitionFiles:
         with self._working:
             self._upkeep.close()
             self._output.close()
+            self._volume.close()
             self._state.close()
             self._file_lock.close()
 

@@ -82,7 +82,7 @@ class FileRow(NamedTuple):
     def encode(self) -> str:
         """Return the row as JSON."""
         # A tuple is a list in JSON; the stage's value replaces it in its place.
-        return json.dumps((*self[:3], self.stage.value, *self[4:]), separators=(",", ":"))
+        return json_text.dump((*self[:3], self.stage.value, *self[4:]))
 
     @staticmethod
     def decode(text: str) -> FileRow:
@@ -174,7 +174,7 @@ class State:
     def keep_succession(self, epoch: int, text: str) -> None:
         """Store the succession of *epoch*. Taking a commit back keeps it."""
         with self._writing() as db:
-            value = json.dumps((epoch, text))
+            value = json_text.dump((epoch, text))
             db.execute("REPLACE INTO meta VALUES ('succession', ?)", (value,))
 
     def files(self) -> dict[int, FileRow]:
@@ -209,7 +209,7 @@ class State:
         """Make *commit* the last one, and keep what it replaces until the next one. Files that are
         gone and sources that are None are forgotten.
         """
-        known = [(_key(name), json.dumps(encode(k))) for name, k in sources.items() if k]
+        known = [(_key(name), json_text.dump(encode(k))) for name, k in sources.items() if k]
         forgotten = [(_key(name),) for name, k in sources.items() if not k]
         with self._writing() as db:
             db.execute("DELETE FROM undo")
@@ -265,6 +265,25 @@ class State:
                 db.execute("DELETE FROM rotations WHERE place = ?", (place,))
                 if value is not None:
                     db.execute("INSERT INTO rotations VALUES (?, ?, ?)", (place, *value))
+
+    def recover(
+        self, files: Mapping[int, FileRow], *, gone: Iterable[int], lost: Mapping[int, int]
+    ) -> None:
+        """Store what recovery made of *files* and which are *gone*; *lost* are the bytes that each
+        lacks. The last commit can still be taken back: upkeep changes no file of a commit that is
+        not confirmed, and what else is wrong with such a file, recovery finds again after `undo`.
+        """
+        with self._writing() as db:
+            self._put_damage(db)
+            kept = {key for (key,) in db.execute("SELECT key FROM undo WHERE kind = 'files'")}
+            elsewhere = sum(count for key, count in lost.items() if key not in kept)
+            db.execute(
+                "UPDATE undo SET value = coalesce(value, 0) + ? WHERE kind = 'meta' "
+                "AND key = 'damaged' AND ?",
+                (elsewhere, elsewhere),
+            )
+            _put_files(db, files)
+            db.executemany("DELETE FROM files WHERE key = ?", [(key,) for key in gone])
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from logpipeline_collector.files import safe_open
 from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.volume import Volume
 from logpipeline_collector.fshipper.config import KEPT_S, Pattern, midnight
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class DayFiles:
         self._root = root
         self._pattern = pattern
         self._descriptors = Descriptors(open_files_max)
+        self._volume = Volume(root)
         self._day = time.struct_time((0,) * 9)
         self._name = ""
         # The number of each file of the day, which is its key among the open ones.
@@ -73,7 +75,7 @@ class DayFiles:
             raise SyncFailed(f"{error.strerror}: {self._root}") from error
 
     def _sync(self) -> None:
-        if len(self._unsynced) > SYNCED_ALONE_MAX and self._descriptors.sync_all(self._root):
+        if len(self._unsynced) > SYNCED_ALONE_MAX and self._volume.sync():
             self._unsynced.clear()
         for path in self._unsynced:
             number = self._numbers[path]
@@ -88,6 +90,7 @@ class DayFiles:
         """Make everything durable, and close the files."""
         self.sync()
         self._descriptors.close_all(self)
+        self._volume.close()
 
     def _turn_to(self, day: time.struct_time) -> None:
         if day == self._day:

@@ -395,7 +395,9 @@ class Resends:
 
     def _learn(self, delivered: Delivered) -> None:
         read = _read(self._subjects, self._partition, delivered)
-        if read is None or read.batch is None or not has_its_size(read.batch, read.fields):
+        if read is None or read.batch is None:
+            return
+        if not has_its_size(read.batch, delivered.message.headers):
             return
         if _place_of(delivered) in self._unreadable:
             return

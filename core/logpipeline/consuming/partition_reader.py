@@ -29,6 +29,7 @@ from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeError, Consume
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.event_times import NONE, EventTimes
 from logpipeline.failpoints import reach
+from logpipeline.letter_room import LetterRoom
 from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
@@ -159,6 +160,14 @@ class PartitionReader(ABC):
         self._reader: PullReader | PushReader | None = None
         self._was_open = False
         self._signs: asyncio.Task[None] | None = None
+        names = reading.pipeline.names
+        self._room = LetterRoom(
+            reading.js,
+            reading.subjects,
+            stream=names.dead_letter_stream,
+            root=names.dead_letter_subject,
+            counts_stored=False,
+        )
         self._resends = Resends(reading.js, reading.subjects, self.stream, partition)
 
     async def open(self) -> None:
@@ -366,7 +375,15 @@ class PartitionReader(ABC):
             payload_bytes=len(message.payload),
             consumer=self.options.name,
         )
-        root = self.reading.pipeline.names.dead_letter_subject
+        names = self.reading.pipeline.names
+        if not await self._room.admits(self.partition, 0, letter):
+            raise Stopped(
+                f"message {message.sequence} of stream {self.stream} could not be put among the "
+                f"dead letters: stream {names.dead_letter_stream} has no room left for more of "
+                f"{self.options.name}, or is not there. Nothing of it is acknowledged: look at "
+                "`logpipeline dlq ls`, and start again"
+            )
+        root = names.dead_letter_subject
         if not await keep(self.reading.js, root, self.partition, letter):
             raise Stopped(
                 f"message {message.sequence} of stream {self.stream} could not be put among the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -77,7 +76,7 @@ class Claim:
 
     def encode(self) -> bytes:
         """Return the claim as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json_text.dump(asdict(self)).encode()
 
     @staticmethod
     def decode(value: bytes) -> Claim:

@@ -12,6 +12,7 @@ from logpipeline.nats.jetstream import (
     WRONG_LAST_SEQUENCE_CONSTANT,
     ApiError,
     JetStream,
+    StoredMessage,
     header_fields,
 )
 from logpipeline.nats.session import Sink
@@ -55,7 +56,7 @@ class Bucket:
             NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
         """
         stored = await self._js.last_message(self.stream, key_value_subject(self.name, key))
-        if stored is None or b"KV-Operation:" in stored.headers:
+        if stored is None or _is_marker(stored):
             return None
         return Entry(stored.data, stored.sequence, stored.time_ns, stored.headers)
 
@@ -67,12 +68,25 @@ class Bucket:
         self, key: str, value: bytes, *, revision: int, headers: dict[str, str] | None = None
     ) -> int:
         """Write the key, with *headers*, if its revision still is *revision* (0: it does not
-        exist), and return the new one.
+        exist, or was deleted), and return the new one.
 
         Raises:
             Conflict: it is not; nothing was written.
             OutcomeUnknown: read the key again and compare.
         """
+        try:
+            return await self._swap(key, value, revision, headers)
+        except Conflict:
+            # Other programs, as `nats kv del`, leave a marker where the key was.
+            subject = key_value_subject(self.name, key)
+            stored = None if revision else await self._js.last_message(self.stream, subject)
+            if stored is None or not _is_marker(stored):
+                raise
+            return await self._swap(key, value, stored.sequence, headers)
+
+    async def _swap(
+        self, key: str, value: bytes, revision: int, headers: dict[str, str] | None
+    ) -> int:
         try:
             ack = await self._js.publish(
                 key_value_subject(self.name, key),
@@ -99,6 +113,10 @@ class Bucket:
     async def unlisten(self, listener: Listener) -> None:
         """Undo `listen`."""
         await self._js.connection.unlisten(listener)
+
+
+def _is_marker(stored: StoredMessage) -> bool:
+    return b"KV-Operation:" in stored.headers
 
 
 def bucket_stream_config(

@@ -335,10 +335,8 @@ class Connection:
             self._session, self.problem, self._last_error = session, None, None
             self.sessions += 1
             self._connected.set()
-            log.info(
-                "connected to NATS",
-                extra={"server": session.connected_url and session.connected_url.netloc},
-            )
+            url = session.connected_url
+            log.info("connected to NATS", extra={"server": url and without_secret(url.netloc)})
             self._tell()
             await self._lost.wait()
             self._forget_session()

@@ -221,6 +221,8 @@ class JetStream:
             subject, payload, headers=headers, timeout_s=timeout_s
         )
         ack = _checked(f"publish to {subject}", answer.data)
+        if not isinstance(ack.get("stream"), str) or not isinstance(ack.get("seq"), int):
+            raise ApiError(f"publish to {subject}", 0, 0, "what answers there stores no messages")
         return PubAck(ack["stream"], ack["seq"], ack.get("duplicate", False))
 
 

@@ -134,7 +134,7 @@ def read_account(answer: dict[str, Any]) -> Account:
     tiers = {
         int(name.removeprefix("R")): _account(tier)
         for name, tier in (answer.get("tiers") or {}).items()
-        if name.removeprefix("R").isdigit()
+        if name.removeprefix("R").isdecimal()
     }
     return _account(answer, tiers)
 

@@ -132,6 +132,8 @@ def _predicate(choice: Choice) -> Predicate:
     limit = _limit(choice.field)
     if choice.how is How.NAMED:
         return lambda value: _named(value, choice.field)
+    if choice.how is How.URL:
+        return lambda value: _url(value, choice.field)
     if choice.how in (How.BELOW, How.WITHIN):
         is_same = choice.how is How.BELOW
         return lambda value: _within(value, limit, is_same=is_same)
@@ -151,8 +153,18 @@ def _limit(field: str) -> str:
 
 
 def _named(value: str, field: str) -> str:
-    is_start = f"n.endsWith('*') && {value}.startsWith(n.substring(0, n.size() - 1))"
-    return f"{_list(field)}.exists(n, n == {value} || ({is_start}))"
+    return f"{_list(field)}.exists(n, n == {value} || ({_is_start(value)}))"
+
+
+def _url(value: str, field: str) -> str:
+    behind = f"{value}.substring(n.size() - 1)"
+    is_same_host = f"n == '*' || n.endsWith('://*') || !{behind}.contains('@')"
+    started = f"{_is_start(value)} && ({is_same_host})"
+    return f"{_list(field)}.exists(n, n == {value} || ({started}))"
+
+
+def _is_start(value: str) -> str:
+    return f"n.endsWith('*') && {value}.startsWith(n.substring(0, n.size() - 1))"
 
 
 def _within(value: str, limit: str, *, is_same: bool) -> str:

@@ -36,6 +36,16 @@ def _kept_cel(owner: str, kind: str) -> str:
     return f"(has({volume}) && has({volume}.{kind}))"
 
 
+def _runs_server_cel(owner: str) -> str:
+    """Return the CEL that a server is run for the pipeline."""
+    servers = f"{owner}.spec.nats.servers"
+    return f"(!has({servers}) || {servers}.size() == 0)"
+
+
+def _domain_cel(owner: str) -> str:
+    return f"(has({owner}.spec.nats.jsDomain) ? {owner}.spec.nats.jsDomain : '')"
+
+
 def _volume_kind(spec: LogPipelineSpec) -> list[bool]:
     volume = spec.collectors.persistence or Persistence()
     return [
@@ -102,6 +112,25 @@ CHANGE_RULES = (
         "cannot change: the streams of one server do not move into a cluster; create a new "
         "LogPipeline",
         lambda old, new: old.nats.managed.replicas == new.nats.managed.replicas,
+    ),
+    ChangeRule(
+        "servers-stay-yours", "nats.servers",
+        f"{_runs_server_cel('self')} == {_runs_server_cel('oldSelf')}",
+        "cannot be added or all be removed: the streams of a server that is run for the pipeline "
+        "do not move to or from yours; create a new LogPipeline",
+        lambda old, new: bool(old.nats.servers) == bool(new.nats.servers),
+    ),
+    # Under a domain such a server has no accounts, and streams of an account are found only in it.
+    ChangeRule(
+        "managed-domain-stays", "nats.jsDomain",
+        f"!{_runs_server_cel('self')} || !{_runs_server_cel('oldSelf')} || "
+        f"{_domain_cel('self')} == {_domain_cel('oldSelf')}",
+        "cannot change where a server is run for the pipeline: its streams would not be found; "
+        "create a new LogPipeline",
+        lambda old, new: (
+            bool(old.nats.servers or new.nats.servers)
+            or old.nats.js_domain == new.nats.js_domain
+        ),
     ),
 )  # fmt: skip
 

@@ -29,6 +29,8 @@ class How(Enum):
     """The way in which a class limits the values of a field."""
 
     NAMED = "one of these names"
+    # What stands before an @ is a login, and the host comes behind it.
+    URL = "one of these URLs"
     BELOW = "one of these folders, or in one"
     # A file's folder is mounted, and that must not be the one above.
     WITHIN = "in one of these folders"
@@ -85,8 +87,8 @@ CHOICES = (
     Choice("collectors.persistence.storageClassName", "storageClasses", How.NAMED),
     Choice("nats.managed.storageClassName", "storageClasses", How.NAMED),
     Choice("table.persistence.storageClassName", "storageClasses", How.NAMED),
-    Choice("nats.servers[]", "natsServers", How.NAMED),
-    Choice("nats.monitoringUrl", "monitoringUrls", How.NAMED),
+    Choice("nats.servers[]", "natsServers", How.URL),
+    Choice("nats.monitoringUrl", "monitoringUrls", How.URL),
     *(
         Choice(f"nats.{login}.secret.name", "secrets", How.NAMED)
         for login in ("tls", "creds", "nkey", "token", "user")
@@ -97,9 +99,9 @@ CHOICES = (
     Choice("stream.name", "streams", How.NAMED),
     Choice("stream.adopt", "adopt", How.FLAG),
     Choice("table.path", "tables", How.NAMED),
-    Choice("table.s3.endpoint", "s3Endpoints", How.NAMED),
+    Choice("table.s3.endpoint", "s3Endpoints", How.URL),
     Choice("table.catalog{}", "catalogProperties", How.NAMED),
-    Choice("table.catalog.uri", "catalogs", How.NAMED),
+    Choice("table.catalog.uri", "catalogs", How.URL),
     Choice("table.runner", "runners", How.NAMED),
     Choice("partitions", "limits.partitions", How.AT_MOST),
     Choice("collectors.replicas", "limits.collectors", How.AT_MOST),
@@ -172,6 +174,8 @@ def is_allowed(how: How, value: Any, limit: Any) -> bool:
         return False
     if how is How.NAMED:
         return any(_fits(value, entry) for entry in limit)
+    if how is How.URL:
+        return any(_fits_url(value, entry) for entry in limit)
     if how is How.BELOW and value in limit:
         return True
     return any(_is_within(value, folder) for folder in limit)
@@ -186,6 +190,15 @@ def _of_namespace(pipeline: LogPipeline, of: LogPipelineClass) -> Iterator[Refus
 
 def _fits(name: str, entry: str) -> bool:
     return name.startswith(entry[:-1]) if entry.endswith("*") else name == entry
+
+
+def _fits_url(url: str, entry: str) -> bool:
+    """Return whether *url* is *entry*, or begins as it and names the same host: with an @ behind
+    the star, what the entry names would be a login at another host.
+    """
+    start = entry.removesuffix("*")
+    is_any_host = start == "" or start.endswith("://")
+    return _fits(url, entry) and (is_any_host or "@" not in url[len(start) :])
 
 
 def _is_within(path: str, folder: str) -> bool:

@@ -129,7 +129,7 @@ class LogPipelineClassSpec:
     )
     nats_servers: tuple[str, ...] = _names(
         "URLs of NATS servers that may be used instead of a managed one. Before a * write the host "
-        "whole, with a colon or slash behind it.",
+        "whole, with a colon or slash behind it; a login, as in nats://user@host, is then refused.",
         example="nats://nats.example.net:4222",
     )
     monitoring_urls: tuple[str, ...] = _names(

@@ -4,7 +4,6 @@ them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -41,7 +40,7 @@ class TableProgress:
 
     def encode(self) -> bytes:
         """Return it as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json_text.dump(asdict(self)).encode()
 
     @staticmethod
     def decode(value: bytes) -> TableProgress:
@@ -152,7 +151,7 @@ class Missed:
 
     def encode(self) -> bytes:
         """Return it as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json_text.dump(asdict(self)).encode()
 
     @staticmethod
     def decode(value: bytes) -> Missed:

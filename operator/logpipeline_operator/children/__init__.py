@@ -7,7 +7,7 @@ cannot be reached, is not deleted because a resource changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from logpipeline.spec import LogPipeline
@@ -19,7 +19,15 @@ from logpipeline_operator.children import (
     shippers,
     table,
 )
-from logpipeline_operator.children.model import ChildSettings, Component, Manifest, NoImage
+from logpipeline_operator.children.model import (
+    ChildSettings,
+    Component,
+    Desired,
+    Manifest,
+    NoImage,
+    NoSparkApi,
+    Undecided,
+)
 from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.cluster.kinds import SPARK_APPLICATION, Kind, kind, kind_in
 
@@ -27,8 +35,11 @@ __all__ = [
     "KINDS",
     "ChildSettings",
     "Component",
+    "Desired",
     "Manifest",
     "NoImage",
+    "NoSparkApi",
+    "Undecided",
     "binding_name",
     "build",
     "kinds",
@@ -49,26 +60,32 @@ KINDS = tuple(
         "DaemonSet",
     )
 )
+_BUILDERS: tuple[
+    tuple[tuple[Component, ...], Callable[[LogPipeline, ChildSettings], list[Manifest]]], ...
+] = (
+    ((Component.NATS,), nats_server.build),
+    ((Component.COLLECTOR,), collectors.build),
+    ((Component.SHIPPER,), shippers.build),
+    ((Component.TABLE, Component.EXECUTOR), table.build),
+)
 _ORDER = ("RoleBinding", *(each.name for each in KINDS), "PodMonitor", SPARK_APPLICATION)
 
 
-def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return the children of *pipeline* in the order in which they are made, except the Secrets of
-    the managed server's users (`server_users`): their passwords are made once.
-
-    Raises:
-        NoImage: neither the resource nor the operator names the image of a component.
+def build(pipeline: LogPipeline, settings: ChildSettings) -> Desired:
+    """Return the children of *pipeline*, except the Secrets of the managed server's users
+    (`server_users`): their passwords are made once. A component that cannot be decided does not
+    keep the others back.
     """
-    children = [
-        *nats_server.build(pipeline, settings),
-        *collectors.build(pipeline, settings),
-        *shippers.build(pipeline, settings),
-        *table.build(pipeline, settings),
-        *policies.build(pipeline, settings),
-    ]
+    children = policies.build(pipeline, settings)
     if settings.features.has_pod_monitors:
         children.append(services.pod_monitor(pipeline))
-    return sorted(children, key=order)
+    undecided: dict[Component, Undecided] = {}
+    for components, builder in _BUILDERS:
+        try:
+            children += builder(pipeline, settings)
+        except Undecided as why:
+            undecided |= dict.fromkeys(components, why)
+    return Desired(manifests=tuple(sorted(children, key=order)), undecided=undecided)
 
 
 def kinds(settings: ChildSettings) -> tuple[Kind, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from typing import Any
@@ -69,15 +69,57 @@ class Component(StrEnum):
     EXECUTOR = "executor"
 
 
-class NoImage(ValueError):
+class Undecided(ValueError):
+    """The children of *component* cannot be decided; the message says why."""
+
+    def __init__(self, component: Component, why: str) -> None:
+        self.component = component
+        super().__init__(why)
+
+
+class NoImage(Undecided):
     """Neither the resource nor the operator names the image of a component."""
 
     def __init__(self, component: Component, field: str) -> None:
-        self.component = component
+        # Executors run the table's image.
+        component = Component.TABLE if component is Component.EXECUTOR else component
         super().__init__(
+            component,
             f"no image is known for {component}: set {field}, or the operator's "
-            f"LOGPIPELINE_IMAGE_{component.upper()}"
+            f"LOGPIPELINE_IMAGE_{component.upper()}",
         )
+
+
+class NoSparkApi(Undecided):
+    """The table needs an operator for Spark; *is_known* if the cluster certainly has none."""
+
+    def __init__(self, *, is_known: bool) -> None:
+        self.is_known = is_known
+        apis = "spark.apache.org/v1 and sparkoperator.k8s.io/v1beta2"
+        why = (
+            f"the cluster has none of {apis}"
+            if is_known
+            else f"Kubernetes does not say now which of {apis} it has; the table stays as it is"
+        )
+        super().__init__(Component.TABLE, f"spec.table.runner is sparkApplication, and {why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """The children that there should be, in the order in which they are made, and the components
+    whose children could not be decided, with the reasons.
+    """
+
+    manifests: tuple[Manifest, ...] = ()
+    undecided: Mapping[Component, Undecided] = field(default_factory=dict)
+
+    def may_include(self, child: Mapping[str, Any]) -> bool:
+        """Return whether *child* may be wanted although it is not among the manifests."""
+        if not self.undecided:
+            return False
+        # A child without the label may be of any component.
+        component = child["metadata"].get("labels", {}).get(COMPONENT_LABEL)
+        return component not in {each.value for each in Component if each not in self.undecided}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +158,8 @@ class Install:
 class Features:
     """The features of the cluster that children depend on."""
 
-    # The API of SparkApplications; empty if there is none.
-    spark_api: str = ""
+    # The API of SparkApplications; empty if there is none, None if that could not be found out.
+    spark_api: str | None = ""
     has_pod_monitors: bool = False
     # An API server before 1.35 drops the field; each comparison would find it changed again.
     has_max_unavailable: bool = False
@@ -144,6 +186,8 @@ class ManagedServer:
     has_accounts: bool = False
     # Whether it was made when TLS was there, so that its claims say so.
     began_with_tls: bool = False
+    # The size of its smallest volume; 0 if it has none yet.
+    claimed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

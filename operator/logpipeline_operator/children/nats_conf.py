@@ -65,15 +65,16 @@ def render(
     has_accounts: bool = False,
     has_callout: bool = False,
     users: str = "",
+    claimed_bytes: int = 0,
 ) -> str:
     """Return the configuration; it contains no password. With *has_accounts* nodes have an account
     of their own; with *has_callout* the callout decides on clients that are not users; for *users*
-    see `pages`.
+    see `pages`. *claimed_bytes*: the size of the volumes that are there.
     """
     managed = pipeline.spec.nats.managed
     files = user_files(pipeline, has_callout=has_callout)
     lines = [f'include "{file}"' for file in files]
-    server = _server(pipeline) | ({"http_base_path": pages(users)} if users else {})
+    server = _server(pipeline, claimed_bytes) | ({"http_base_path": pages(users)} if users else {})
     lines += [f"{name}: {_value(value)}" for name, value in server.items()]
     known = _users(pipeline, has_accounts=has_accounts, has_callout=has_callout)
     lines += [f"{name}: {_value(value)}" for name, value in known.items()]
@@ -108,7 +109,8 @@ def payload_bytes(pipeline: LogPipeline) -> int:
 
 def managed_storage_bytes(pipeline: LogPipeline) -> int | None:
     """Return the limit of a managed server's streams together; None for the user's own server."""
-    return None if pipeline.spec.nats.servers else _file_store_bytes(pipeline)
+    managed = pipeline.spec.nats.managed
+    return None if pipeline.spec.nats.servers else _file_store_bytes(managed.storage)
 
 
 def _clients_tls(pipeline: LogPipeline) -> list[str]:
@@ -134,17 +136,19 @@ def _certificate() -> dict[str, Any]:
     }
 
 
-def _file_store_bytes(pipeline: LogPipeline) -> int:
-    return pipeline.spec.nats.managed.storage * STORE_PERCENT // 100
+def _file_store_bytes(storage_bytes: int) -> int:
+    return storage_bytes * STORE_PERCENT // 100
 
 
-def _server(pipeline: LogPipeline) -> dict[str, Any]:
+def _server(pipeline: LogPipeline, claimed_bytes: int) -> dict[str, Any]:
     managed, nats = pipeline.spec.nats.managed, pipeline.spec.nats
     is_in_memory = pipeline.spec.stream.storage == "memory"
     jetstream: dict[str, Any] = {
         "store_dir": STORE,
         "sync_interval": managed.sync_interval,
-        "max_file_store": _file_store_bytes(pipeline),
+        # Volumes never shrink. With a limit below what its streams reserve the server refuses every
+        # change of them, also the one that would make them smaller.
+        "max_file_store": _file_store_bytes(max(managed.storage, claimed_bytes)),
         "max_memory_store": MEMORY_STREAMS_BYTES if is_in_memory else MEMORY_STORE_BYTES,
     }
     if nats.js_domain:

@@ -61,6 +61,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         has_accounts=settings.server.has_accounts,
         has_callout=settings.has_callout,
         users=settings.server.users,
+        claimed_bytes=settings.server.claimed_bytes,
     )
     children = [
         {

@@ -22,6 +22,7 @@ from logpipeline_operator.children.model import (
     ChildSettings,
     Component,
     Manifest,
+    NoSparkApi,
     given,
     quantity,
 )
@@ -182,8 +183,8 @@ RESTART_BACKOFF_MS = 10_000
 RESTART_FORGET_MS = 600_000
 
 
-def _application(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
-    """Return the application for the operator that the cluster has; *text* is its configuration.
+def _application(pipeline: LogPipeline, settings: ChildSettings, text: str, api: str) -> Manifest:
+    """Return the application of *api*, which the cluster has; *text* is its configuration.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -191,10 +192,10 @@ def _application(pipeline: LogPipeline, settings: ChildSettings, text: str) -> M
     driver = driver_template(pipeline, settings, text)
     workers = executor_template(pipeline, settings)
     specs = {SPARK_APACHE: _apache, SPARK_KUBEFLOW: _kubeflow}
-    spec = specs[settings.features.spark_api](pipeline, driver, workers)
+    spec = specs[api](pipeline, driver, workers)
     name = f"{names.table(pipeline)}-{config.hash_of(spec)[:HASH_CHARS]}"
     return {
-        "apiVersion": settings.features.spark_api,
+        "apiVersion": api,
         "kind": SPARK_APPLICATION,
         "metadata": model.metadata(pipeline, name, Component.TABLE),
         "spec": spec,
@@ -325,18 +326,21 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
 
     Raises:
         NoImage: neither the resource nor the operator names one.
+        NoSparkApi: the table's runner needs an operator for Spark.
     """
     asked, name = pipeline.spec.table, names.table(pipeline)
-    is_application = asked.runner == "sparkApplication"
-    if not asked.enabled or (is_application and not settings.features.spark_api):
+    if not asked.enabled:
         return []
+    api = settings.features.spark_api
+    if asked.runner == "sparkApplication" and not api:
+        raise NoSparkApi(is_known=api is not None)
     native = is_native(pipeline)
     text = config.render(config.for_table(pipeline))
     more = {EXECUTOR_FILE: executor_file(pipeline, settings)} if native else {}
     ports = {"http": TABLE_PORT, **(DRIVER_PORTS if native else {})}
     runs = (
-        _application(pipeline, settings, text)
-        if is_application
+        _application(pipeline, settings, text, api)
+        if api and asked.runner == "sparkApplication"
         else _stateful_set(pipeline, settings, [text, *more.values()])
     )
     children = [

@@ -18,7 +18,7 @@ from logpipeline.nats.connection import (
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import SpecError
-from logpipeline_operator.children.model import NoImage
+from logpipeline_operator.children.model import NoSparkApi, Undecided
 from logpipeline_operator.cluster.client import ClusterError
 from logpipeline_operator.status.facts import Finding, Part, part_of
 from logpipeline_operator.status.reasons import Reason
@@ -136,19 +136,13 @@ def of_unknown_namespaces(why: Exception) -> Finding:
     return Finding(reason=Reason.NAMESPACES_UNKNOWN, part=Part.SHIPPERS, what=what)
 
 
-def of_no_image(error: NoImage) -> Finding:
-    """Return the finding that the image of a component is not known."""
-    part = Part(error.component.value)
-    return Finding(reason=Reason.IMAGE_UNKNOWN, part=part, what=str(error), advice="")
-
-
-def of_no_spark_operator() -> Finding:
-    """Return the finding that no operator for Spark is installed."""
-    what = (
-        "spec.table.runner is sparkApplication, and the cluster has none of spark.apache.org/v1 "
-        "and sparkoperator.k8s.io/v1beta2"
-    )
-    return Finding(reason=Reason.SPARK_OPERATOR_MISSING, part=Part.TABLE, what=what)
+def of_undecided(error: Undecided) -> Finding:
+    """Return the finding that the children of a component could not be decided."""
+    part, what = Part(error.component.value), str(error)
+    if not isinstance(error, NoSparkApi):
+        return Finding(reason=Reason.IMAGE_UNKNOWN, part=part, what=what, advice="")
+    reason = Reason.SPARK_OPERATOR_MISSING if error.is_known else Reason.KUBERNETES_AWAY
+    return Finding(reason=reason, part=part, what=what)
 
 
 def of_foreign_child(child: str) -> Finding:

@@ -60,7 +60,8 @@ class Reason(Enum):
     )
     IMAGE_UNKNOWN = Meaning(
         "ImageUnknown",
-        "Neither the resource nor the operator's settings name the image of some pods.",
+        "Neither the resource nor the operator's settings name the image of some pods. "
+        "Pods that run already are left as they are.",
         "Set the image in the spec, or LOGPIPELINE_IMAGE_* of the operator (the chart does).",
     )
 

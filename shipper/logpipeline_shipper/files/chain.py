@@ -7,9 +7,8 @@ Synchronous and without a clock: the caller gives the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
@@ -32,6 +31,7 @@ from logpipeline_shipper.files.generations import (
     PastGenerations,
     UnsureFiles,
     as_before,
+    bytes_to_compare,
     with_hidden,
 )
 from logpipeline_shipper.files.limits import ReadLimits
@@ -47,6 +47,7 @@ from logpipeline_shipper.files.open_file import (
 )
 from logpipeline_shipper.files.place import Place
 from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
+from logpipeline_shipper.files.sent_again import SentAgain
 from logpipeline_shipper.files.tail import Outcome, Patience, Tail, patience_with
 
 __all__ = ["Chain", "Chunk", "Lost"]
@@ -54,7 +55,6 @@ __all__ = ["Chain", "Chunk", "Lost"]
 SAVED_VERSION = 2
 
 ReadFrom = Literal["beginning", "end", "live"]
-T = TypeVar("T")
 
 # A damaged packed file may still be being written: it is given up after so many tries.
 _BROKEN_TRIES = 3
@@ -89,6 +89,7 @@ class Chain(ReadCounters):
         self._limits = limits
         self._watermark = watermark if watermark is not None else ScanWatermark()
         self._tail = Tail(id.format, limits, self, redactor)
+        self._again = SentAgain(self._tail, id.format, limits, redactor)
         self._matcher = FileMatcher(self._tail, limits.recent)
         self._open_files = OpenFiles(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
@@ -123,6 +124,11 @@ class Chain(ReadCounters):
             self._skip_existing()
         self._open_files.keep(self._generations, now_s)
         self._settle(now_s)
+
+    def bytes_to_compare(self, listing: Listing | None = None) -> int:
+        """Return how much is read, at least, to recognise the files of *listing*, or its own."""
+        files = self._files if listing is None else listing.files
+        return bytes_to_compare(files, self._generations, self._past)
 
     def identities(self) -> list[tuple[int, int, int]]:
         """Return the identities of the known files."""
@@ -408,55 +414,48 @@ class Chain(ReadCounters):
         """Return whether all that was read, and not acknowledged, can still be read again."""
         return all(gen.file is not None or gen.is_open for gen, _ in self._pending)
 
-    def read_range(self, generation: str, start: int, end: int, now_s: float) -> bytes | None:
-        """Return the bytes ``[start, end)`` of *generation*, or None if they are gone.
+    def read_again(
+        self, id: str, begin: int, offset: int, now_s: float
+    ) -> Chunk | Literal[Outcome.WAITING, Outcome.ENDED]:
+        """Return the lines of the generation *id* with the byte at *offset*, as they were sent;
+        `Outcome.WAITING` if they are not reached yet: ask again; `Outcome.ENDED` if they are gone:
+        listings have not shown the file for long enough, or it ends before. Another process, which
+        sent a former id, began at *begin*.
 
         Raises:
             NotNow: they may become readable later.
-        """
-        size = end - start
-        data = self._look_into(generation, now_s, lambda known: self._tail.peek(known, start, size))
-        return data if data is not None and len(data) == size else None
-
-    def checksum_at(self, generation: str, offset: int, now_s: float) -> Checksum | None:
-        """Return the checksum of what is sent of *generation* before *offset*, None if its bytes
-        are gone.
-
-        Raises:
-            NotNow: they may become readable later.
-        """
-        return self._look_into(
-            generation, now_s, lambda known: self._tail.sent_checksum_at(known, offset)
-        )
-
-    def _look_into(self, id: str, now_s: float, look: Callable[[Generation], T | None]) -> T | None:
-        """Return what *look* finds in the generation *id*, None if its bytes are gone: listings
-        have not shown its file for long enough.
         """
         known = self._find(id)
         if known is None:
-            return None
+            return Outcome.ENDED
         if known.file is None and not known.is_open:
             since = known.gone_since_s
             if since is None or self._is_gone(since, now_s):
-                return None
+                return Outcome.ENDED
             raise NotNow
         if known.retry_at_s > now_s:
             raise NotNow
+        begin = known.begin if id == known.id else begin
         try:
-            found = look(known)
+            found = self._again.read(known, id, begin, offset, now_s)
         except (Unreadable, OSError) as error:
             self._note_failure(known, error, now_s)
             if known.is_missed:
-                return None
+                return Outcome.ENDED
             raise NotNow from error
         except Inconclusive as error:
             raise NotNow from error
         known.succeed()
-        if found is None and known.file is not None:
-            self._note_replaced(known, now_s)
-            raise NotNow
-        return found
+        if found is not Outcome.REPLACED:
+            return found
+        if known.file is None:
+            return Outcome.ENDED
+        self._note_replaced(known, now_s)
+        raise NotNow
+
+    def end_again(self) -> None:
+        """Close what `read_again` keeps open."""
+        self._again.close()
 
     def position(self) -> tuple[str, int] | None:
         """Return the generation and the offset up to which it was acknowledged last."""
@@ -507,6 +506,7 @@ class Chain(ReadCounters):
 
     def release(self) -> None:
         """Close all descriptors."""
+        self.end_again()
         for generation in self._generations:
             generation.close_handle()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from logpipeline.checksum import NOTHING, Checksum, extend
 from logpipeline.redaction import Redactor
 from logpipeline.wire import Checksums, Previous
 from logpipeline_shipper.files.chunk import (
@@ -16,7 +15,6 @@ from logpipeline_shipper.files.chunk import (
     InFile,
     ReadCounters,
     cut,
-    last_cut,
     open_streams,
     times_of,
 )
@@ -196,26 +194,6 @@ class Tail:
             return None
         finally:
             reader.close()
-
-    def sent_checksum_at(self, generation: Generation, offset: int) -> Checksum | None:
-        """Return the checksum of what is sent of *generation* before *offset*, read from its file;
-        None if the file holds other bytes now.
-
-        Raises:
-            Inconclusive, Unreadable, OSError: it cannot be read now.
-        """
-        value, at, rest = NOTHING, generation.begin, b""
-        while at < offset:
-            data = self.peek(generation, at, min(self._limits.batch_bytes, offset - at))
-            if not data:
-                return None
-            at, data = at + len(data), rest + data
-            # Lines are redacted as wholes; one that is longer is sent in pieces anyway.
-            is_end = at >= offset or len(data) >= self._limits.line_bytes
-            size = len(data) if is_end else last_cut(data, self._format)
-            value = extend(value, self._redactor.redact(data[:size], self._format))
-            rest = data[size:]
-        return value
 
     def is_inside_line(self, before: bytes) -> bool:
         """Return whether a line, or a run of fragments, continues after the bytes *before*."""

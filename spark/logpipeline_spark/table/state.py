@@ -9,7 +9,6 @@ everything. So a batch costs what it changes, however much is known.
 from __future__ import annotations
 
 import itertools
-import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -282,7 +281,7 @@ class States:
         data = _data_of(state) | {"rows": {name: dict(each) for name, each in rows.items()}}
         # Two writers of the same name may store the same state, and one of them has to lose.
         data["nonce"] = str(uuid4())
-        body = json.dumps(data, separators=(",", ":")).encode()
+        body = json_text.dump(data).encode()
         packed = zstd.Compressor(LEVEL).compress(body)
         head = f"state {VERSION} {zlib.crc32(packed):08x} {len(packed)}\n".encode()
         return self._storage.put_if_absent(_path(state.transaction), head + packed)

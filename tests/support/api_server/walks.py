@@ -108,7 +108,7 @@ HARMFUL: dict[str, tuple[Any, ...]] = {
     "managementState": ("Unmanaged",),
     "local": ({"metricsPort": 9200},),
     "stream.replicas": (3,),
-    "nats.servers": ([], ["nats://127.0.0.1:1"]),
+    "nats.servers": (["nats://127.0.0.1:1"],),
     "nats.token": ({"secret": {"name": "nowhere"}, "token": "token"},),
     "collectors.podLabels": ({"no label": "x"},),
     "collectors.resources": ({"requests": {"cpu": "lots"}},),
@@ -119,6 +119,7 @@ HARMFUL: dict[str, tuple[Any, ...]] = {
 # The API server refuses them.
 REFUSED: dict[str, tuple[Any, ...]] = {
     "partitions": (3, -1, 5000),
+    "nats.servers": ([],),
     "subject": ("other",),
     "stream.name": ("OTHER",),
     "stream.storage": ("memory",),

@@ -41,7 +41,14 @@ def resource(
 
 def children(spec: dict[str, Any], settings: ChildSettings = SETTINGS) -> list[Manifest]:
     """The children of a pipeline with *spec*."""
-    return build(resource(spec), settings)
+    return built(resource(spec), settings)
+
+
+def built(pipeline: LogPipeline, settings: ChildSettings = SETTINGS) -> list[Manifest]:
+    """The children of *pipeline*, which could all be decided."""
+    desired = build(pipeline, settings)
+    assert not desired.undecided, desired.undecided
+    return list(desired.manifests)
 
 
 def child(made: Iterable[Manifest], kind: str, name: str) -> Manifest:

@@ -93,22 +93,28 @@ class Source:
             format="plain",
         )
 
-    async def send(self, js: JetStream, *lines: str) -> PubAck:
-        """Publish *lines* as one batch, and remember that they are to be written."""
+    async def send(self, js: JetStream, *lines: str, **more: str) -> PubAck:
+        """Publish *lines* as one batch, with *more* headers, and remember that they are to be
+        written.
+        """
         data = "".join(f"{line}\n" for line in lines).encode()
         batch = self.batch(data)
         self.batches.append((batch, data))
         self.offset = batch.end
         self.sent += data
-        return await self.send_again(js, len(self.batches) - 1)
+        return await self.send_again(js, len(self.batches) - 1, **more)
 
-    async def send_again(self, js: JetStream, number: int, attempt: str = "") -> PubAck:
-        """Publish batch *number* once more; without an *attempt* the server knows its id."""
+    async def send_again(
+        self, js: JetStream, number: int, attempt: str = "", **more: str
+    ) -> PubAck:
+        """Publish batch *number* once more, with *more* headers; without an *attempt* the server
+        knows its id.
+        """
         batch, data = self.batches[number]
         identifier = message_id(source_key("test", self.host, self.path), batch, attempt=attempt)
         batch = replace(batch, resend=bool(attempt))
         subject = Subjects("logs", self.partitions).of_host(self.host)
-        return await js.publish(subject, data, encode_headers(batch, identifier))
+        return await js.publish(subject, data, encode_headers(batch, identifier) | more)
 
     def written(self, folder: Path) -> bytes:
         """Return what was written in *folder*, also to a file that is too new to have its name."""

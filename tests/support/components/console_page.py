@@ -18,7 +18,7 @@ from logpipeline.layout import Layout
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import parse
-from logpipeline_cli.console.access import LOOPBACK, Guard
+from logpipeline_cli.console.access import LOOPBACK, TOKEN_HEADER, Guard
 from logpipeline_cli.console.pages import Pages
 from logpipeline_cli.target import Target
 from logpipeline_cli.watching.gathering import Gathering
@@ -26,7 +26,6 @@ from logpipeline_cli.watching.rows import View
 
 TOKEN = "a-token-of-tests"
 PORT = 8630
-COOKIE = f"logpipeline-console-{PORT}={TOKEN}"
 RESOURCE = {
     "apiVersion": "logpipeline.dev/v1alpha1",
     "kind": "LogPipeline",
@@ -56,11 +55,11 @@ async def asked(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
 ) -> Answered:
-    """Return the answer of *app* to one request, with the right cookie and name unless *headers*
+    """Return the answer of *app* to one request, with the right token and name unless *headers*
     has others.
     """
     sent: list[Message] = []
-    given = {"host": f"127.0.0.1:{PORT}", "cookie": COOKIE} | dict(headers or {})
+    given = {"host": f"127.0.0.1:{PORT}", TOKEN_HEADER: TOKEN} | dict(headers or {})
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -102,6 +101,6 @@ async def console(first: View | None = None) -> AsyncIterator[tuple[Guard, Gathe
     async with asyncio.TaskGroup() as tasks:
         pages = Pages(gathering, tasks)
         running = tasks.create_task(pages.run())
-        yield Guard(pages.application(), token=TOKEN, hosts=LOOPBACK, port=PORT), gathering, pages
+        yield Guard(pages.application(), token=TOKEN, hosts=LOOPBACK), gathering, pages
         running.cancel()
         pages.close()

@@ -21,6 +21,8 @@ from logpipeline_shipper.files.listing import (
     Watermark,
 )
 from logpipeline_shipper.files.open_file import DescriptorBudget
+from logpipeline_shipper.files.tail import Outcome
+from logpipeline_shipper.resend import within
 
 GRACE_S = 2.0
 HEADER = b"# number text\n"
@@ -111,6 +113,20 @@ class Folder:
         while (chunk := self.chain.read(self.now_s)) is not None:
             self.chain.acknowledge(chunk)
             chunks.append(chunk)
+        return chunks
+
+    def again(self, generation: str, start: int, end: int) -> list[Chunk]:
+        """Read once more what was sent of *generation* between *start* and *end*, as a source does
+        that owes it; what follows is missing where the file has no more.
+        """
+        chunks: list[Chunk] = []
+        while start < end:
+            found = self.chain.read_again(generation, 0, start, self.now_s)
+            if found is Outcome.ENDED:
+                break
+            if isinstance(found, Chunk):
+                chunks.append(within(found, start, end, self.chain.id.format))
+                start = chunks[-1].end
         return chunks
 
     def drain(self) -> list[Chunk]:

@@ -120,9 +120,12 @@ async def managed(
     has_accounts: bool = False,
     has_callout: bool = False,
     names: tuple[str, ...] = (),
+    claimed_bytes: int = 0,
+    store: Path | None = None,
 ) -> AsyncIterator[Managed]:
     """Run a server with the configuration and the Secrets that *pipeline*'s children would have;
-    its certificate is for *names* too.
+    its certificate is for *names* too, and its volumes have *claimed_bytes*. *store* is a
+    former server's, by default an empty one.
     """
     port, monitor = free_port(), free_port()
     folder.mkdir()
@@ -137,12 +140,16 @@ async def managed(
         roles = (*roles, credentials.CALLOUT)
         (folder / credentials.ISSUER_SEED).write_text(seed)
     text = nats_conf.render(
-        pipeline, has_accounts=has_accounts, has_callout=has_callout, users=USERS
+        pipeline,
+        has_accounts=has_accounts,
+        has_callout=has_callout,
+        users=USERS,
+        claimed_bytes=claimed_bytes,
     )
     for there, here in (
         ("0.0.0.0:4222", f"127.0.0.1:{port}"),
         ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
-        (f'"{nats_conf.STORE}"', f'"{folder}/store"'),
+        (f'"{nats_conf.STORE}"', f'"{store or folder / "store"}"'),
         *([(nats_conf.TLS_FOLDER, f"{folder}/tls")] if nats_tls.is_on(pipeline) else []),
     ):
         assert there in text

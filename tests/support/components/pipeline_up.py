@@ -24,7 +24,7 @@ from logpipeline.codecs import GZIP
 from logpipeline.layout import Component as RunningPart
 from logpipeline.layout import Layout, RunRecord
 from logpipeline.listing import files_below
-from logpipeline_collector.files.maintenance import TEMPORARY_SUFFIX
+from logpipeline_collector.files.intents import TEMPORARY_SUFFIX
 from waiting import eventually
 
 COMMAND = [sys.executable, "-m", "logpipeline_cli"]

@@ -27,11 +27,11 @@ CRI = (
 # Also of headers that the message has not: its reader may ask for them.
 MORE_HEADERS = (
     "Log-Lost", "Log-Time", "Log-Previous", "Log-Partial", "Log-Label-x", "Log-Begin",
-    "Log-Checksum", "Log-Pod", "Log-Resend", "Log-Lines",
+    "Log-Checksum", "Log-Pod", "Log-Resend", "Log-Lines", "Nats-Msg-Size",
 )  # fmt: skip
 VALUES = (
     b"", b" ", b"\t", b"\0", b"0", b"1", b"-1", b"1e9", b"9223372036854775807",
-    b"99999999999999999999", b"0-9223372036854775807", "\u0660-\u0669".encode(),
+    b"99999999999999999999", b"0-9223372036854775807", "\u0660-\u0669".encode(), "\u00b2".encode(),
     b"%", b"%zz", b"%00", b"%0A", b"..%2F..%2Fetc", b"%2e%2e", b"/", b"//", b".", b"..",
     b"a/b/c/d/0", b"a/b/c/d/e/f", b"a" * 5000, b"\xff", b"\xed\xa0\x80", b"\x1b]0;x\x07",
     "\u202e".encode(), b"start", b"start,end", b"zstd", b"gzip", b"cri", b"plain", b"null",

@@ -18,7 +18,6 @@ from logpipeline.deduplication import all_committed_of
 from logpipeline.extents import Repeat
 from logpipeline.nats.jetstream import StoredMessage
 from logpipeline.records import Committed, Named, Progress, Question, StreamPosition, answers
-from logpipeline.redaction import NOTHING_REDACTED
 from logpipeline.spans import outside
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_shipper import resend
@@ -314,18 +313,8 @@ class Shipping:
             account.lose(gap)
             given_up = replace(shipper, books=Books.of(account))
             return f"the file of {text} is gone", replace(world, shipper=given_up)
-        data = LINES[gap.start : gap.end]
-        before = extend(NOTHING, LINES[: gap.start])
-        chunk = resend.piece_of(
-            data,
-            generation=gap.generation,
-            start=gap.start,
-            checksum=before,
-            log_format="plain",
-            redactor=NOTHING_REDACTED,
-            is_last=True,
-            inside=False,
-        )
+        whole = chunk_of(gap.generation, 0, gap.end)
+        chunk = resend.within(whole, gap.start, gap.end, "plain")
         piece = Piece(chunk, f"again{world.repairs}", True)
         repairing = replace(shipper, flight=Flight((piece,), is_repair=True))
         following = replace(world, shipper=repairing, repairs=world.repairs + 1)

@@ -127,14 +127,16 @@ async def emptied_and_longer_than_before(s: Stage) -> None:
 
 @play("a_file_that_is_missing_once_is_gone")
 async def out_of_sight_for_a_moment(s: Stage) -> None:
-    """A file that was read has another name for as long as one look takes, and comes back."""
+    """A file that was read has another name for as long as one look takes, and comes back. Its
+    shipper has just started: nobody has it open.
+    """
     await s.begun()
     await s.ship(4)
     await s.collected()
     for _ in range(3):
-        # Until it is closed.
-        await s.sleep(20.0)
+        s.kill(HOST)
         hidden = s.log.path.rename(s.path("hidden"))
+        s.start(HOST)
         await s.sleep(2.1)
         hidden.rename(s.log.path)
         await s.sleep(5.0)

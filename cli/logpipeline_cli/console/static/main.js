@@ -4,6 +4,7 @@ import { drawLife } from "./life.js";
 import { drawProblems, drawWay } from "./picture.js";
 import { TablePage } from "./table.js";
 import { TailPage } from "./tail.js";
+import { askTabs, takeToken, token } from "./token.js";
 
 const at = (id) => document.getElementById(id);
 const main = at("main");
@@ -11,10 +12,13 @@ const search = { text: "", changed: () => ask() };
 const STALE_S = 10;
 let page = null, paused = false, timer = 0, asked = 0, tabs = "";
 
+// Cookies are sent along for the login of a proxy; ours has none.
 async function get(path, query) {
-  const answer = await fetch(`${path}?${new URLSearchParams(query)}`, { credentials: "same-origin" });
+  const asking = { credentials: "same-origin", headers: { "X-Logpipeline-Token": token() } };
+  const answer = await fetch(`${path}?${new URLSearchParams(query)}`, asking);
   if (answer.headers.get("content-type")?.startsWith("application/json")) return answer.json();
-  throw new Error(answer.status === 401 ? "the token has changed: open the address that the command printed" : `answer ${answer.status}`);
+  if (answer.status !== 401) throw new Error(`the console answers ${answer.status}`);
+  throw new Error(`${token() ? "the token has changed" : "this tab has no token"}: open the address that the command printed`);
 }
 
 function route() {
@@ -90,12 +94,12 @@ async function ask() {
     await drawPage();
   } catch (error) {
     if (number !== asked) return;
-    state(`the console does not answer: ${error.message}`, true);
+    state(error instanceof TypeError ? `the console does not answer: ${error.message}` : error.message, true);
   }
   if (number === asked) { clearTimeout(timer); timer = setTimeout(ask, wait); }
 }
 
-addEventListener("hashchange", () => { paused = false; route(); });
+addEventListener("hashchange", () => { paused = false; takeToken(); route(); });
 document.addEventListener("visibilitychange", ask);
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -111,4 +115,6 @@ addEventListener("keydown", (event) => {
   else if (event.key === "p") { paused = !paused; state(at("state").textContent.replace(/^paused; /, ""), false); if (!paused) ask(); }
   else if (/^[1-9]$/.test(event.key)) at("tabs").querySelectorAll("a")[Number(event.key) - 1]?.click();
 });
+takeToken();
+if (!token()) askTabs(ask);
 route();

@@ -79,7 +79,7 @@ class Cell:
             )
 
     async def ask(self) -> None:
-        """Note what the running shipper says that it never saw."""
+        """Note what the running shipper says that it, or one before it, never saw."""
 
         async def answer() -> bytes:
             try:
@@ -87,7 +87,7 @@ class Cell:
             except (NoResponders, NotSent):
                 return b""
 
-        self.unseen += json.loads(await eventually(answer))["unseen_generations"]
+        self.unseen = json.loads(await eventually(answer))["unseen_generations"]
 
     async def counted(self) -> Counted:
         """Return what came of it."""
