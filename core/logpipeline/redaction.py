@@ -22,10 +22,13 @@ Format = Literal["cri", "plain"]
 MASK = "*"
 # Of the states that RE2 keeps for all expressions together. With less it is slower, not wrong.
 MEMORY_BYTES_MAX = 32 * 1024 * 1024
-# Looked for at the ends of a text, these would depend on where a batch ends.
 # Where `^` stands for itself: behind a backslash, and in a class of characters.
 _NO_ANCHOR = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
+_ESCAPE = re.compile(r"\\.")
+# Looked for at the ends of a text, these would depend on where a batch ends. `\Q` would hide them.
 _TEXT_ENDS = (r"\A", r"\z", r"\Q")
+# So would `^` and `$`.
+_NO_LINE_ENDS = re.compile(r"\(\?[a-zA-Z]*-[a-zA-Z]*m")
 
 
 # How the digits of a card's number are grouped, where other numbers stand beside it.
@@ -84,10 +87,14 @@ PRESETS = {
     "bearer": Preset(r"(?i)\b(?:bearer|basic)[ \t]+([a-z0-9._~+/=-]{8,})"),
     "jwt": Preset(r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"),
     "aws-key": Preset(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    # The value of a field with such a name, in JSON, logfmt, a query or a header.
+    # The value of a field with such a name, in JSON, logfmt, a query, a header or a Ruby hash.
     "secret": Preset(
         r"(?i)(?:passwd|password|passphrase|pwd|secret|token|api[_-]?key|private[_-]?key)"
-        r"[\"']?[ \t]*[=:][ \t]*(?:\"((?:[^\"\\]|\\.)+)|'([^']+)|([^ \t\"',;&]+))"
+        r"(?:"
+        # In JSON that is a text within JSON the quotes are escaped.
+        r"\\\"[ \t]*:[ \t]*\\\"((?:\\\\\\\"|[^\"\\]|\\[^\"])+)"
+        r"|[\"']?[ \t]*(?:=>|[=:])[ \t]*"
+        r"(?:\"((?:[^\"\\]|\\.)+)|'([^']+)|([^ \t\"',;&]+)))"
     ),
     "url-password": Preset(r"\b[a-z][a-z0-9+.-]*://[^ \t/:@]*:([^ \t/@]+)@"),
     # All digits up to a letter or another sign: where a number ends among others, its form says.
@@ -181,8 +188,10 @@ def compiled(expression: str) -> Any:
     Raises:
         BadExpression: it has a mistake.
     """
-    if used := [each for each in _TEXT_ENDS if each in expression]:
+    if used := [each for each in _ESCAPE.findall(expression) if each in _TEXT_ENDS]:
         raise BadExpression(f"{used[0]} is not known: take ^ and $ for the ends of a line")
+    if _NO_LINE_ENDS.search(_NO_ANCHOR.sub("", expression)):
+        raise BadExpression("the flag m stays set: ^ and $ are the ends of a line")
     pattern = _compiled(expression)
     if pattern.search(b"") is not None:
         raise BadExpression("it finds something in an empty text: name what is to be masked")

@@ -24,6 +24,11 @@ MASKED = {
         "PASSWORD: '<it is>' next",
         "GET /login?token=<abc123>&next=/home",
         "client_secret = <x>",
+        '"password"=\0"<hunter2>", "user"=\0"ann"',
+        "{:token =\0 '<abc>', :api_key=\0<x1> }",
+        "token: <\0y> next",
+        r'{"msg":"{\"password\":\"<hunter2>\",\"n\": 1}","m":2}',
+        r'"{\"api_key\": \"<a\\\"b\\\\c>\"}"',
     ],
     "bearer": [
         "Authorization: Bearer <abcdef.123-456_~+/=>",
@@ -80,6 +85,7 @@ def masked(line: str) -> tuple[str, str]:
         if letter in "<>":
             is_inside = letter == "<"
             continue
+        letter = letter.replace("\0", ">")  # one that is no bracket
         plain += letter
         wanted += "*" if is_inside else letter
     return plain, wanted
@@ -223,6 +229,12 @@ def test_an_anchor_is_seen_beside_classes_and_escapes(expression: str) -> None:
     )
 
 
+@pytest.mark.parametrize("expression", [r"C:\\A+", r"\(\?-m", "[(?-m)]", "(?i-s)a", "(?m)^a"])
+def test_what_only_looks_like_the_end_of_a_text_is_taken(expression: str) -> None:
+    """A backslash before a letter, a bracket, a class of characters, another flag."""
+    compiled(expression)
+
+
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
@@ -230,6 +242,10 @@ def test_an_anchor_is_seen_beside_classes_and_escapes(expression: str) -> None:
         ("(?=a)", "invalid perl operator"),
         ("a*", "finds something in an empty text"),
         (r"\Aa", "take ^ and $"),
+        (r"\\\Aa", "take ^ and $"),
+        ("(?-m)^abc", "the flag m stays set"),
+        ("(?-m:abc$)", "the flag m stays set"),
+        ("(?i-sm)abc$", "the flag m stays set"),
         ("(a{900}){900}", "invalid repetition size"),
     ],
 )
