@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -102,6 +103,8 @@ class ProgressListener:
         self._recalls: dict[str, Recall] = {}
         self._inbox = connection.new_inbox()
         self._answering: dict[str, str] = {}
+        # The same for recalls: an answer to another question does not name all that was sent.
+        self._recalling: dict[str, str] = {}
         # Hosts of which a report says what only an answer can say.
         self._doubtful: set[str] = set()
         self._is_doubtful = asyncio.Event()
@@ -130,7 +133,8 @@ class ProgressListener:
     async def recall(self, host: str, patience_s: float) -> Known:
         """Return what collectors have of *host*; nothing if none answers within *patience_s*."""
         recall = self._recalls[host] = Recall()
-        token = next(token for token, name in self._answering.items() if name == host)
+        token = secrets.token_hex(8)
+        self._recalling[token] = host
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 while recall.known is None:
@@ -139,7 +143,7 @@ class ProgressListener:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(ASK_EVERY_S):
                             await recall.answered.wait()
-        del self._recalls[host]
+        del self._recalls[host], self._recalling[token]
         if recall.known is None:
             log.warning(
                 "no collector answered what it has; everything in the files is sent",
@@ -206,7 +210,8 @@ class ProgressListener:
         await self._connection.publish(subject, question.encode(), reply=f"{self._inbox}.{token}")
 
     def _answered(self, message: RawMessage) -> None:
-        host = self._answering.get(message.subject.decode("utf-8", "replace").rsplit(".", 1)[1])
+        token = message.subject.decode("utf-8", "replace").rsplit(".", 1)[1]
+        host = self._answering.get(token) or self._recalling.get(token)
         # A status in place of an answer: no collector listens, which is no error.
         if host is None or message.status:
             return
@@ -224,7 +229,7 @@ class ProgressListener:
                 extra={"host": host, "partition": progress.partition, "group": progress.group},
             )
             self.manager.doubt_partition(progress.partition)
-        if host in self._recalls:
+        if token in self._recalling and host in self._recalls:
             self._recalls[host].take(progress)
         self._compare(host, progress)
 

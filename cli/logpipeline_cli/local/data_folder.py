@@ -126,7 +126,13 @@ def _owner(layout: Layout) -> tuple[str, str] | None:
 
 
 def _holds_something(path: Path) -> bool:
-    """Return whether there is a file at *path*, or a folder with anything in it."""
-    if path.is_dir():
-        return any(entry.name != LOST_AND_FOUND for entry in path.iterdir())
-    return path.exists() or path.is_symlink()
+    """Return whether there is a file at *path*, or below it: folders alone may be where disks are
+    mounted.
+    """
+    if not path.is_dir():
+        return path.exists() or path.is_symlink()
+    for _, folders, names in os.walk(path):
+        if names:
+            return True
+        folders[:] = [folder for folder in folders if folder != LOST_AND_FOUND]
+    return False
