@@ -47,7 +47,7 @@ class Source:
         "_again", "_builder", "_counted", "_delivery", "_is_in_thread", "_listing",
         "_resend_at_s", "_row", "_saved", "_shared", "_task", "account", "acked_bytes",
         "acked_lines", "active_s", "behind_since_s", "chain", "earlier", "id", "is_wanted",
-        "key", "listed", "subject",
+        "key", "subject",
     )  # fmt: skip
 
     def __init__(
@@ -65,8 +65,6 @@ class Source:
         self.chain = chain
         self.subject = builder.subject
         self.is_wanted = True
-        # Called when the chain has taken a listing: it may know other files now.
-        self.listed: Callable[[], None] = lambda: None
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
         # Since the process began, so that a person sees rates.
@@ -223,35 +221,16 @@ class Source:
             self.account.lose(Gap(lost.generation, lost.start, lost.end, lost.cause))
 
     def _update(self) -> None:
-        """Take the last listing, unless much has to be compared for it: a copy is recognised by all
-        of its bytes, and one that is packed has to be unpacked.
-        """
-        listing = self._listing
-        if listing is not None and self.chain.bytes_to_compare(listing) < THREAD_BYTES_MIN:
-            self._listing = None
+        if self._listing is not None:
+            listing, self._listing = self._listing, None
             self.chain.update(listing, self._shared.clock())
-            self.listed()
-
-    async def _compare(self) -> None:
-        """Take the last listing, however much has to be compared for it."""
-        self._update()
-        listing, self._listing = self._listing, None
-        if listing is None:
-            return
-        try:
-            await self._in_thread(partial(self.chain.update, listing, self._shared.clock()))
-        except BaseException:
-            if self._listing is None:  # no newer one came
-                self._listing = listing
-            raise
-        self.listed()
 
     async def _run(self) -> None:
         try:
             self._row = None
             while self._may_go_on():
                 self._again = False
-                await self._compare()
+                self._update()
                 self._take_losses()
                 await self._resend_owed()
                 if (lost := self.account.next_loss()) is not None:
@@ -337,8 +316,7 @@ class Source:
                 ahead = await self._ahead()
             await sending
             self._acknowledge(prepared)
-            self._update()
-            is_next = self._may_go_on() and not self.has_debts and self._listing is None
+            is_next = self._may_go_on() and not self.has_debts
             if ahead is not None and is_next:
                 going_on, ahead = ahead, None
                 return going_on
@@ -416,10 +394,7 @@ class Source:
         return prepared
 
     def _is_much(self) -> bool:
-        return (
-            self.chain.backlog_bytes() >= THREAD_BYTES_MIN
-            or self.chain.bytes_to_compare() >= THREAD_BYTES_MIN
-        )
+        return self.chain.backlog_bytes() >= THREAD_BYTES_MIN
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Return the result of *work*, which uses the chain, and takes long."""

@@ -494,10 +494,7 @@ class SourceManager:
             is_compressing=options.is_compressing,
             is_line=self._shared.options.message == "line",
         )
-        made = Source(id, chain, builder, self._shared, record, is_in_doubt=self._is_in_doubt)
-        if id.format == "plain":
-            made.listed = lambda: self._owners.claim(key, chain.identities())
-        return made
+        return Source(id, chain, builder, self._shared, record, is_in_doubt=self._is_in_doubt)
 
     def _remove(self, key: Key, source: Source) -> None:
         record = source.record()

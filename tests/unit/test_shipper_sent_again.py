@@ -5,18 +5,26 @@ without holding up the rest of the shipper.
 from __future__ import annotations
 
 import gzip
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from components.log_chain import GRACE_S, Folder, append, joined
+from components.shared_parts import Server, shared_by
 from logpipeline.checksum import extend
 from logpipeline.redaction import Redactor
+from logpipeline_shipper.account import REMOVED, Gap
+from logpipeline_shipper.checkpoint import SourceRecord
 from logpipeline_shipper.files import reader, sent_again
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.open_file import NotNow
+from logpipeline_shipper.message import MessageBuilder
+from logpipeline_shipper.source import Source
 
 SECRETS = Redactor(["secret"])
 SECRET = b"password=hunter2-and-more"
@@ -178,3 +186,41 @@ def test_a_packed_file_that_is_written_to_is_looked_at_again(tmp_path: Path) -> 
 
     with pytest.raises(NotNow):
         folder.again(generation, end - 100, end)
+
+
+async def test_a_debt_is_read_beside_the_event_loop(tmp_path: Path) -> None:
+    """Probes, pings and other sources wait for nothing, however large the file is."""
+    folder = Folder(tmp_path)
+    append(folder.live, b"one\ntwo\n")
+    (chunk,) = folder.read()
+    server = Server()
+    shared = shared_by(server, tmp_path, lambda: folder.now_s)
+    record = SourceRecord(saved=folder.chain.saved())
+    record.account.acknowledged(chunk.generation, (0, 8), sequence=1, now_s=0.0)
+    builder = MessageBuilder(
+        folder.chain.id, subject="logs", installation="i", cluster="", is_compressing=False
+    )
+    source = Source(folder.chain.id, folder.chain, builder, shared, record, is_in_doubt=False)
+    threads = _noted(folder.chain, "read_again")
+
+    source.owe(Gap(chunk.generation, 4, 8, REMOVED))
+    await source.finish()
+    shared.threads.shutdown()
+
+    assert server.payloads == [b"two\n"]
+    assert not source.has_debts
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+def _noted(owner: Any, name: str) -> list[int]:
+    """Return the list of the threads in which the method *name* of *owner* runs from now on."""
+    threads: list[int] = []
+    method: Callable[..., Any] = getattr(owner, name)
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return method(*args)
+
+    setattr(owner, name, noted)
+    return threads

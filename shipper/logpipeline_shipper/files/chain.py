@@ -31,7 +31,6 @@ from logpipeline_shipper.files.generations import (
     PastGenerations,
     UnsureFiles,
     as_before,
-    bytes_to_compare,
     with_hidden,
 )
 from logpipeline_shipper.files.limits import ReadLimits
@@ -124,11 +123,6 @@ class Chain(ReadCounters):
             self._skip_existing()
         self._open_files.keep(self._generations, now_s)
         self._settle(now_s)
-
-    def bytes_to_compare(self, listing: Listing | None = None) -> int:
-        """Return how much is read, at least, to recognise the files of *listing*, or its own."""
-        files = self._files if listing is None else listing.files
-        return bytes_to_compare(files, self._generations, self._past)
 
     def identities(self) -> list[tuple[int, int, int]]:
         """Return the identities of the known files."""

@@ -11,7 +11,6 @@ from typing import Any
 from logpipeline_shipper.files.file_identity import Finding, Unsure
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import NOT_READ
 from logpipeline_shipper.files.tail import Tail
 
@@ -193,21 +192,3 @@ class PastGenerations(Sequence[Generation]):
         self._gone.extend(Generation.restore(list(row)) for row in rows)
         # All of these may be files that were invisible.
         self._files_seen = max(files, len(self._gone) - GONE_MAX, 0)
-
-
-def bytes_to_compare(
-    files: Iterable[ChainFile], generations: Sequence[Generation], past: PastGenerations
-) -> int:
-    """Return how many bytes of *files* may have to be read, at least, to decide which generations
-    they are: of those that are not known by their identity. What is packed has more.
-    """
-    if not (generations or len(past)):
-        return 0
-    known = {each.identity: each for each in generations}
-    return sum(file.size for file in files if not _is_known(file, known.get(file.identity)))
-
-
-def _is_known(file: ChainFile, known: Generation | None) -> bool:
-    if known is None:
-        return False
-    return known.is_verified or known.stamp == (file.size, file.mtime_ns)
