@@ -117,6 +117,7 @@ def test_up_takes_an_empty_disk_for_a_part_of_its_data(file: Path, tmp_path: Pat
     """Mounted before the first start, for the table or the server; and other files beside it."""
     (tmp_path / "data" / "table" / "lost+found").mkdir(parents=True)
     (tmp_path / "data" / "nats").mkdir()
+    (tmp_path / "data" / "collectors" / "collector-0").mkdir(parents=True)
     (tmp_path / "data" / "notes.txt").touch()
 
     check_usable(Layout(tmp_path / "data"), load(file))

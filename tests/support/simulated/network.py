@@ -152,7 +152,9 @@ class Session:
         if self._is_denied(subject):
             # In its own letters, as the server writes it; a request gets no other answer.
             problem = f'Permissions Violation for Publish to "{subject}"'
-            loop.call_later(self._network.latency_s(), self._on_problem, problem)
+            # Behind what the server wrote before, and ahead of what it writes later.
+            self._in_s = max(self._in_s, loop.time() + self._network.latency_s())
+            loop.call_at(self._in_s, self._on_problem, problem)
             return
         self._out_s = max(self._out_s, loop.time() + self._network.latency_s())
 
