@@ -154,7 +154,7 @@ class Session:
             problem = f'Permissions Violation for Publish to "{subject}"'
             # Behind what the server wrote before, and ahead of what it writes later.
             self._in_s = max(self._in_s, loop.time() + self._network.latency_s())
-            loop.call_at(self._in_s, self._on_problem, problem)
+            loop.call_at(self._in_s, self._refused, problem)
             return
         self._out_s = max(self._out_s, loop.time() + self._network.latency_s())
 
@@ -206,6 +206,11 @@ class Session:
                 found[1](message)
 
         network.loop.call_at(self._in_s, arrive, context=self._context)
+
+    def _refused(self, problem: str) -> None:
+        # What was under way when it broke arrives nowhere.
+        if not self._is_lost:
+            self._on_problem(problem)
 
     def _is_parted(self) -> bool:
         return self._name in self._network.parted
