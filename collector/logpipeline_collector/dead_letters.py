@@ -24,10 +24,7 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.scan import Range, Scan, StreamChanged
-from logpipeline.subjects import (
-    ADVISORIES,
-    is_advisory,
-)
+from logpipeline.subjects import ADVISORIES, is_advisory
 from logpipeline_collector.owned_partition import OwnedPartition
 
 log = logging.getLogger(__name__)

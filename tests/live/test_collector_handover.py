@@ -134,10 +134,7 @@ async def test_without_a_snapshot_the_whole_stream_tells_what_is_known(
     """A purged snapshot costs time, and doubles no line."""
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await made.assign("collector-0")
-        async with collecting(config_for(nats_server, folders[0], "collector-0")):
-            await source.send(made.js, "one")
-            await made.until_committed(1)
+        await made.commit_one(nats_server, folders[0], source)
         await made.js.call("STREAM.PURGE.SNAPSHOTS")
         await made.assign("collector-1")
         async with collecting(config_for(nats_server, folders[1], "collector-1")):
@@ -154,10 +151,7 @@ async def test_a_snapshot_that_cannot_be_understood_is_no_snapshot(
     """Its checksum is right, and its content is not what this version knows."""
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await made.assign("collector-0")
-        async with collecting(config_for(nats_server, folders[0], "collector-0")):
-            await source.send(made.js, "one")
-            await made.until_committed(1)
+        await made.commit_one(nats_server, folders[0], source)
         await point_to_strange_snapshot(made)
         await made.assign("collector-1")
         async with collecting(config_for(nats_server, folders[1], "collector-1")):
@@ -175,10 +169,7 @@ async def test_a_header_of_the_servers_is_not_taken_from_a_publisher(
     """A successor, which reads headers alone, takes over, and knows what was written."""
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await made.assign("collector-0")
-        async with collecting(config_for(nats_server, folders[0], "collector-0")):
-            await source.send(made.js, "one")
-            await made.until_committed(1)
+        await made.commit_one(nats_server, folders[0], source)
         # It dies without a snapshot of what follows.
         config = config_for(nats_server, folders[0], "collector-0", snapshot_every_s=3600.0)
         async with collecting(config) as dying:

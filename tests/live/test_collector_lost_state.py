@@ -216,10 +216,7 @@ async def test_an_older_folder_reads_nothing_again_when_the_bucket_is_lost(
     """What the dead owner collected after it stands in that one's folder."""
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     async with pipeline(nats_server) as made:
-        await made.assign("collector-0")
-        async with collecting(config_for(nats_server, folders[0], "collector-0")):
-            await source.send(made.js, "one")
-            await made.until_committed(1)
+        await made.commit_one(nats_server, folders[0], source)
         await made.assign("collector-1")
         with CollectorProcess(nats_server, folders[1], "collector-1"):
             await source.send(made.js, "two")

@@ -36,6 +36,14 @@ from logpipeline_collector.sink import SinkFull
 LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}
 
 
+def kept(writer: Writer, *texts: bytes) -> None:
+    """Commit each of *texts*, with a round of upkeep behind it."""
+    for text in texts:
+        writer.take(text)
+        writer.commit()
+        writer.partition.sink.maintain(time.time())
+
+
 def rotated(folder: Path) -> list[Path]:
     """Return the rotated files, the oldest first."""
     parent = (folder / "logs" / PLACE).parent
@@ -45,10 +53,7 @@ def rotated(folder: Path) -> list[Path]:
 def test_a_full_file_is_set_aside_and_a_new_one_begun(tmp_path: Path) -> None:
     """In order by their names."""
     writer = Writer(opened(tmp_path, rotate_bytes=4))
-    for text in (b"one\n", b"two\n", b"three\n"):
-        writer.take(text)
-        writer.commit()
-        writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n", b"two\n", b"three\n")
     writer.take(b"four\n")
     writer.commit()
 
@@ -95,9 +100,7 @@ def test_a_file_is_not_set_aside_in_the_middle_of_a_line(tmp_path: Path) -> None
 def test_rotated_files_are_compressed(tmp_path: Path, compression: str) -> None:
     """And can be read by the usual tools."""
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression=compression))
-    writer.take(b"one\n" * 1000)
-    writer.commit()
-    writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n" * 1000)
     (path,) = rotated(tmp_path)
     raw = path.read_bytes()
     data = (
@@ -113,10 +116,7 @@ def test_rotated_files_are_compressed(tmp_path: Path, compression: str) -> None:
 def test_old_files_are_removed_by_age_and_by_size_but_never_the_active_one(tmp_path: Path) -> None:
     """The oldest first."""
     writer = Writer(opened(tmp_path, rotate_bytes=4, retention_bytes=9))
-    for text in (b"one\n", b"two\n", b"six\n"):
-        writer.take(text)
-        writer.commit()
-        writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n", b"two\n", b"six\n")
     assert [path.read_bytes() for path in rotated(tmp_path)] == [b"two\n", b"six\n"]
     writer.take(b"active\n")
     writer.commit()
@@ -131,9 +131,7 @@ def test_old_files_are_removed_by_age_and_by_size_but_never_the_active_one(tmp_p
 def test_what_is_rotated_is_known_after_a_restart(tmp_path: Path) -> None:
     """Nothing is written twice, nothing is forgotten."""
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
-    writer.take(b"one\n")
-    writer.commit()
-    writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n")
     writer.partition.close()
     again = Writer(opened(tmp_path))
     again.take(b"one\n")
@@ -217,10 +215,7 @@ def test_a_disk_that_gets_full_costs_old_files_and_never_the_active_one(tmp_path
     disk = FailingDescriptors()
     writer = Writer(opened(tmp_path, descriptors=disk, rotate_bytes=50, min_free_percent=50))
     disk.free = (600, 1000)
-    for text in (b"a" * 99 + b"\n", b"b" * 99 + b"\n", b"c" * 99 + b"\n"):
-        writer.take(text)
-        writer.commit()
-        writer.partition.sink.maintain(time.time())
+    kept(writer, b"a" * 99 + b"\n", b"b" * 99 + b"\n", b"c" * 99 + b"\n")
     writer.take(b"active\n")
     writer.commit()
     disk.free = (350, 1000)
@@ -233,9 +228,7 @@ def test_a_disk_that_gets_full_costs_old_files_and_never_the_active_one(tmp_path
 def test_folders_that_are_empty_go_with_their_last_file(tmp_path: Path) -> None:
     """A path with a date would leave one a day."""
     writer = Writer(opened(tmp_path, rotate_bytes=1, retention_age_s=10))
-    writer.take(b"one\n")
-    writer.commit()
-    writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n")
     writer.partition.sink.maintain(time.time() + 60)
 
     assert list((tmp_path / "logs").iterdir()) == []
@@ -247,9 +240,7 @@ def half_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Writer
     monkeypatch.setattr(maintenance, "PIECE_BYTES", 4096)
     data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
-    writer.take(data)
-    writer.commit()
-    writer.partition.sink.maintain(time.time())
+    kept(writer, data)
     assert [path.suffix for path in rotated(tmp_path)][-1] == ".tmp"
     return writer, data
 
@@ -298,10 +289,7 @@ def test_what_a_disk_took_is_counted_once_whether_a_commit_is_taken_back_or_not(
 ) -> None:
     """Of a file that the commit wrote, and of one that it did not."""
     writer = Writer(opened(tmp_path, rotate_bytes=4))
-    for text in (b"one\n", b"two\n"):
-        writer.take(text)
-        writer.commit()
-        writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n", b"two\n")
     writer.take(b"a\n")
     writer.commit()
     writer.take(b"b\n")
@@ -345,10 +333,7 @@ def test_a_file_whose_compression_ends_in_a_later_round_is_compressed_once(
 def test_a_rotated_file_that_somebody_removed_holds_nothing_up(tmp_path: Path) -> None:
     """It is named; the others are compressed."""
     writer = Writer(opened(tmp_path, rotate_bytes=1))
-    for text in (b"one\n", b"two\n"):
-        writer.take(text)
-        writer.commit()
-        writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n", b"two\n")
     writer.partition.close()
     rotated(tmp_path)[0].unlink()
     again = opened(tmp_path, compression="gzip")
@@ -426,9 +411,7 @@ def test_a_file_that_is_gone_is_counted_once_though_the_disk_is_full(
 ) -> None:
     """Each round meets it again, as long as the state has no room."""
     writer = Writer(opened(tmp_path, rotate_bytes=1))
-    writer.take(b"one\n")
-    writer.commit()
-    writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n")
     writer.partition.close()
     again = opened(tmp_path, compression="gzip")
     rotated(tmp_path)[0].unlink()
@@ -445,10 +428,7 @@ def test_a_rotated_file_that_cannot_be_read_holds_nothing_up(
 ) -> None:
     """It is named and counted, and stays as it is; the others are compressed."""
     writer = Writer(opened(tmp_path, rotate_bytes=1))
-    for text in (b"one\n", b"two\n"):
-        writer.take(text)
-        writer.commit()
-        writer.partition.sink.maintain(time.time())
+    kept(writer, b"one\n", b"two\n")
     writer.partition.close()
     again = Writer(opened(tmp_path, compression="gzip"), start=8, sequence=2)
     bad, read = rotated(tmp_path)[0], os.pread

@@ -32,7 +32,7 @@ from logpipeline_cli.local.supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 1.0
-# A file that was not applied is tried again: what was in its way may pass, such as a full disk.
+# A changed file that could not be applied is tried again after so long: a full disk may have room.
 AGAIN_AFTER_S = 30.0
 # What the parts write holds lines of logs: it is for this user, and for those of its group.
 OTHERS = 0o027

@@ -186,8 +186,8 @@ class DeadStream:
         return Entry(number, stored.time_ns, partition, letter, is_in_place=is_in_place)
 
     def check(self, entry: Entry, letter: Letter) -> None:
-        """Return if *letter*, that of *entry*, is of a message of its partition's stream. Whoever
-        may write letters can name any other, which a command has the rights to publish to.
+        """Check that *letter*, which *entry* holds, names a message of its partition's stream. A
+        forged letter may name any subject, and a command has the right to publish to all.
 
         Raises:
             Misplaced: it is not.

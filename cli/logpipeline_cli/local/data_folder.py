@@ -44,7 +44,7 @@ def only_one(layout: Layout) -> Iterator[None]:
 def make(layout: Layout) -> None:
     """Make the folder, closed to other users; log a warning if an existing one is open to them."""
     layout.data.mkdir(mode=DATA_MODE, parents=True, exist_ok=True)
-    # Not closed here: somebody may have opened it on purpose, for a program that reads the files.
+    # Its mode stays: its owner may have opened it for a program that reads the files.
     if layout.data.stat().st_mode & stat.S_IRWXO:
         log.warning(
             "every user of this machine may enter the data folder, which holds logs; to close it: "
@@ -54,7 +54,7 @@ def make(layout: Layout) -> None:
 
 
 def check_usable(layout: Layout, pipeline: LogPipeline) -> None:
-    """Check that *pipeline* can have the folder: what is in it and has one of our names is ours.
+    """Check that no file of others stands where *pipeline* would write its own.
 
     Raises:
         CliError: files of others would be replaced now, or removed with the pipeline's data.
@@ -112,7 +112,9 @@ def _is_ours(layout: Layout, pipeline: LogPipeline) -> bool:
 
 
 def _owner(layout: Layout) -> tuple[str, str] | None:
-    """Return namespace and name of what was last applied in *layout*, None if nothing was."""
+    """Return namespace and name of the resource that was applied last in *layout*, None if none
+    was.
+    """
     try:
         applied = load(layout.pipeline)
     except FileNotFoundError:

@@ -25,7 +25,7 @@ BACKOFF_MAX_S = 10.0
 # A process that ran so long had started properly: the back-off begins again.
 STARTED_WELL_S = 30.0
 STOP_DEADLINE_S = 25.0
-# A child of a killed process may keep its log open for ever; nobody waits for that.
+# The log of a killed process is read for so long. A child of it may keep the log open for ever.
 KILLED_DEADLINE_S = 5.0
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_LINE_BYTES_MAX = 64 * 1024
@@ -106,7 +106,7 @@ class Part:
                 await self._end(process, ending)
             return ending.result() if ending.done() else -signal.SIGKILL
         finally:
-            # Also where our own reading failed: nobody would empty the pipe of the process.
+            # A process whose log is read no more would stop when the pipe is full.
             self.kill()
             ending.cancel()
             stopping.cancel()
@@ -205,7 +205,7 @@ class BoundedLog:
             state = os.fstat(self._file.fileno())
             if state.st_size > LOG_BYTES_MAX:
                 self._close()
-                # Somebody who makes room may have removed it already.
+                # A person who needs room may have removed the file.
                 with suppress(FileNotFoundError):
                     self._path.replace(self._path.with_name(self._path.name + ".1"))
             elif not state.st_nlink:

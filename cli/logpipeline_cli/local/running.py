@@ -126,8 +126,8 @@ async def _answers(http: str) -> bool:
 @dataclass(slots=True)
 class Reconciler:
     """Compares JetStream with the pipeline again and again, and repairs it. It holds *applying*
-    while it does; *found* is called with the names of the existing streams on disk, and
-    *noted* with what is not as it should be and cannot be repaired, whenever that changes.
+    while it does. *found* is called with the names of the existing streams on disk, and *noted*
+    with a sentence on what it cannot repair, whenever that changes.
     """
 
     js: JetStream

@@ -176,7 +176,7 @@ class Supervisor:
     keeper: Keeper | None = None
     # The part of the given resource that is not applied, and why; empty if all of it is.
     held: str = ""
-    # Why JetStream does not match what is applied; empty if it does.
+    # How JetStream differs from the applied resource; empty if it does not.
     mismatch: str = ""
     # Held while JetStream is changed: two changes for different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -181,6 +181,13 @@ class Pipeline:
         what = f"partition {partition} committed to {sequence}"
         await eventually(is_committed, within_s=WITHIN_S, what=what)
 
+    async def commit_one(self, server: EmbeddedServer, folder: Path, source: Source) -> None:
+        """Have ``collector-0`` commit the line ``one`` of *source* in *folder*, and end."""
+        await self.assign("collector-0")
+        async with collecting(config_for(server, folder, "collector-0")):
+            await source.send(self.js, "one")
+            await self.until_committed(1)
+
     async def until_owned(self, partition: int, member: str) -> None:
         """Return when *member* has taken *partition*."""
 
