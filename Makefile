@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo check test test-all test-changed format lint unit protocol live faults operator \
+.PHONY: help venv demo check test test-all test-changed format lint unit tables protocol live faults operator \
   spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock \
   simulate
 
@@ -26,7 +26,7 @@ help: ## Show this list
 demo: $(VENV)/.run ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
 	$(BIN)/logpipeline demo
 
-check: venv ## Style, types and unit tests: before each commit
+check: venv ## Style, types, unit tests, and those of tables that the change touches: before each commit
 	@$(BIN)/python tests/run check
 
 test: venv ## In minutes: check, live, and a smoke of all else (REQUIRE_ALL=1: a skip fails)
@@ -54,6 +54,9 @@ lint: venv ## Form, style, types, who may import whom, and whether what is gener
 # The session's limit is a net for hangs, many times what a tier takes on a small machine.
 unit: venv ## Tests without process and network
 	$(BIN)/pytest tests/unit -q -n $(WORKERS) --session-timeout=300
+
+tables: venv ## Tables on disks, as Delta and Iceberg keep them, without Spark
+	$(BIN)/pytest tests/tables -q -n $(WORKERS) --session-timeout=600
 
 protocol: venv ## All states of the protocol, within small bounds (SOAK=1: wider ones)
 	$(BIN)/pytest tests/protocol -q -n $(WORKERS) --session-timeout=1800

@@ -21,7 +21,7 @@ SAID = "said"
 # Of a failed test so many logs, and the end of each.
 LOGS_SHOWN_MAX = 20
 LOG_TAIL_BYTES = 6_000
-TIERS = ("unit", "protocol", "live", "faults", "operator", "cluster", "spark")
+TIERS = ("unit", "tables", "protocol", "live", "faults", "operator", "cluster", "spark")
 TESTS = Path(__file__).parent
 # Each keeps a cluster busy for minutes.
 LONGEST_FILES = ("test_e2e_table.py", "test_cli_plugin.py", "test_e2e_faults.py")

@@ -35,9 +35,9 @@ EVERYTHING = (CONFTEST, "pyproject.toml", "requirements/dev.txt")
 # Names of files stand in texts alone, in paths and in sentences.
 BETWEEN_NAMES = re.compile(r"[\s/'\"`,:()]+")
 # Tiers that a change runs whole; of the others it runs the smoke.
-QUICK = ("unit", "protocol", "live")
+QUICK = ("unit", "tables", "protocol", "live")
 # Tiers whose tests have servers and folders of their own.
-SIDE_BY_SIDE = ("unit", "protocol", "live", "faults", "operator")
+SIDE_BY_SIDE = ("unit", "tables", "protocol", "live", "faults", "operator")
 
 
 @dataclass(slots=True)
@@ -71,6 +71,8 @@ def changed_files(base: str, root: Path = ROOT) -> set[str]:
 
 def touched_tests(changed: Collection[str], root: Path = ROOT) -> list[str]:
     """Return the test files that the files *changed* touch, sorted; paths are below *root*."""
+    if not changed:
+        return []
     sources = {
         str(path.relative_to(root)): _read(path)
         for folder in ("tests", *SOURCES)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.bare import binaries, requirements
+from tiers import affected
 from tiers.steps import Step, pytest_step
 
 SPARK43 = ".venv-spark43"
@@ -35,13 +36,10 @@ NODES_SHARING = ("-n", "2", "--dist=loadfile", "--no-loadscope-reorder")
 
 
 def check() -> list[Step]:
-    """What is run before each commit: style, types and all tests without process and network."""
-    shows = "format, style, types, who may import whom, and what is generated"
-    unit = "without process and network"
-    return [
-        Step(name="lint", shows=shows, command=("make", "lint"), load=1.0),
-        pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.0),
-    ]
+    """What is run before each commit: style, types, all tests without process and network, and
+    those of tables that the change touches.
+    """
+    return [*_pure(), *_touched_tables()]
 
 
 def test() -> list[Step]:
@@ -50,7 +48,8 @@ def test() -> list[Step]:
     return [
         _own_jars(),
         _built_api(),
-        *check(),
+        *_pure(),
+        _tables("tests/tables"),
         pytest_step("protocol", searched, "tests/protocol", "-n", "2", load=1.0),
         _live("live", QUICK),
         _faults("faults-smoke", SMOKE),
@@ -119,6 +118,33 @@ PLANS = {"check": check, "test": test, "test-all": test_all}
 def is_cluster_at_hand() -> bool:
     """Whether a whole Kubernetes can be had in seconds: built here, or by Docker."""
     return binaries.is_built() or requirements.is_docker_there()
+
+
+def _pure() -> list[Step]:
+    shows = "format, style, types, who may import whom, and what is generated"
+    unit = "without process and network"
+    return [
+        Step(name="lint", shows=shows, command=("make", "lint"), load=1.0),
+        pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.0),
+    ]
+
+
+def _tables(*words: str) -> Step:
+    shows = "tables on disks, without Spark"
+    return pytest_step("tables", shows, *words, "-n", "2", load=1.0)
+
+
+def _touched_tables() -> list[Step]:
+    """Return a step with the tests of tables that the change since the last commit touches: all of
+    them would be half of what is run before each commit.
+    """
+    try:
+        changed = affected.changed_files("HEAD")
+    except RuntimeError:
+        # No history to tell by.
+        return [_tables("tests/tables")]
+    touched = [file for file in affected.touched_tests(changed) if file.startswith("tests/tables/")]
+    return [_tables(*touched)] if touched else []
 
 
 def _built_for_spark43() -> list[Step]:
