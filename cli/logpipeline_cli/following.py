@@ -16,7 +16,6 @@ from logpipeline.authority import READERS_DOMAIN
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream, StoredMessage
 from logpipeline.nats.scan import BYTES_MAX, MESSAGES_MAX, DirectReader
-from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import Subjects
 from logpipeline_cli.errors import CliError
@@ -107,9 +106,8 @@ def followers(
     limits: Limits | None = None,
 ) -> list[Follower]:
     """Return followers of all streams that hold lines of *host*, or of any host."""
-    names, partitions = pipeline.names, pipeline.spec.partitions
-    subjects = Subjects(names.subject, partitions)
-    wanted = [partition_of(host, partitions)] if host else range(max(partitions, 1))
+    names, subjects = pipeline.names, pipeline.subjects
+    wanted = [pipeline.stream_number_of(host)] if host else range(pipeline.stream_count)
     every_s = look_every_s(len(wanted))
     subject = subjects.of_host(host) if host else subjects.of_all()
     return [

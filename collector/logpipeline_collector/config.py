@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from logpipeline.nats.connection import NatsOptions
-from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline.subjects import ControlSubjects, Names, Subjects
 
 if TYPE_CHECKING:
     from logpipeline.spec import LogPipeline
@@ -57,14 +57,15 @@ class FilesConfig:
 class CollectorConfig:
     """A collector named *member* of *group*; *files* describes its folder and its files.
 
-    The stream of a partition is ``<stream_base>_<N>``. *http_port* None serves no metrics, 0 takes
-    a free port.
+    The stream of a partition is that of *names*; where that holds all partitions, each is read by
+    its subjects, *foreign* of which are as in `Subjects.of_stream`. *http_port* None serves no
+    metrics, 0 takes a free port.
     """
 
     nats: NatsOptions
     subjects: Subjects
     control: ControlSubjects
-    stream_base: str
+    names: Names
     state_bucket: str
     snapshot_stream: str
     snapshot_root: str
@@ -73,6 +74,7 @@ class CollectorConfig:
     group: str
     member: str
     files: FilesConfig
+    foreign: int = 0
     commit_interval_s: float = COMMIT_INTERVAL_S
     commit_bytes: int = COMMIT_BYTES
     takeover_after_s: float = TAKEOVER_AFTER_S
@@ -94,7 +96,15 @@ class CollectorConfig:
 
     def stream_of(self, partition: int) -> str:
         """Return the name of the stream of *partition*."""
-        return f"{self.stream_base}_{partition}"
+        return self.names.stream(partition)
+
+    def filter_of(self, partition: int) -> tuple[str, ...]:
+        """Return the subjects by which *partition* is read; none where its stream holds no
+        other.
+        """
+        if not self.names.is_single:
+            return ()
+        return tuple(self.subjects.of_stream(partition, foreign=self.foreign))
 
     def snapshot_subject(self, partition: int) -> str:
         """Return the subject of our group's snapshots of *partition*."""
@@ -118,9 +128,9 @@ def from_pipeline(
     names, collectors = pipeline.names, pipeline.spec.collectors
     return CollectorConfig(
         nats=nats,
-        subjects=Subjects(names.subject, pipeline.spec.partitions),
+        subjects=pipeline.subjects,
         control=ControlSubjects(names.control_subject),
-        stream_base=names.stream_base,
+        names=names,
         state_bucket=names.state_bucket,
         snapshot_stream=names.snapshot_stream,
         snapshot_root=names.snapshot_subject,
@@ -129,6 +139,7 @@ def from_pipeline(
         group=collectors.group,
         member=member,
         files=_files(pipeline, data),
+        foreign=pipeline.spec.stream.foreign_partitions,
         commit_interval_s=collectors.commit.interval_ns / 1e9,
         commit_bytes=collectors.commit.max_bytes,
         takeover_after_s=collectors.takeover_after_ns / 1e9,

@@ -62,9 +62,10 @@ class Context:
             partition=partition,
         )
 
-    def next_consumer(self, epoch: int) -> ConsumerName:
-        """Return a consumer name that was not used before."""
-        return ConsumerName(self.config.group, epoch, next(self._opened))
+    def next_consumer(self, partition: int, epoch: int) -> ConsumerName:
+        """Return a name that was not used before for a consumer of *partition*."""
+        of = partition if self.config.names.is_single else None
+        return ConsumerName(self.config.group, epoch, next(self._opened), of)
 
     @property
     def pull_bytes(self) -> int:

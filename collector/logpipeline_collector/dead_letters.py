@@ -155,7 +155,7 @@ class GivenUp:
         """Go through stored and new advisories, until one is put off or another partition becomes
         ours: then the caller begins anew.
         """
-        ours = {owned.stream for owned in self._owned()}
+        ours = set(self._by_stream())
         loop, put_off_s = asyncio.get_running_loop(), None
         scan = Scan(self._js, self._stream, Range(), subject=ADVISORIES)
         async with aclosing(scan.batches()) as batches:
@@ -165,8 +165,18 @@ class GivenUp:
                         put_off_s = put_off_s or loop.time()
                 if put_off_s is not None and loop.time() - put_off_s > LOOK_AGAIN_S:
                     return
-                if not {owned.stream for owned in self._owned()} <= ours:
+                if not set(self._by_stream()) <= ours:
                     return
+
+    def _by_stream(self) -> dict[str, OwnedPartition]:
+        """Return the partitions that are ours by their streams: of a stream that holds several, the
+        first one, whose owner makes the letters of all.
+        """
+        return {
+            owned.stream: owned
+            for owned in self._owned()
+            if not owned.subjects or owned.partition == 0
+        }
 
     async def _is_settled(self, delivered: Delivered) -> bool:
         """Make a letter of the advisory *delivered*; return whether nothing is left to do here."""
@@ -174,8 +184,7 @@ class GivenUp:
             advisory = parse(delivered.message.data)
         except NoAdvisory:
             return True  # It stays in the stream for people to look at.
-        by_stream = {owned.stream: owned for owned in self._owned()}
-        owned = by_stream.get(advisory.stream)
+        owned = self._by_stream().get(advisory.stream)
         if owned is None:
             return True  # Its owner does it.
         try:

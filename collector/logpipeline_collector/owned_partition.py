@@ -81,8 +81,9 @@ class Lag:
 
 @dataclass(eq=False)
 class OwnedPartition:
-    """One partition in one epoch. *position* is how far it is read, *committed* how far the group
-    knows that it is committed.
+    """One partition in one epoch, in a *stream* that holds other partitions as well if it is read
+    by *subjects*. *position* is how far it is read, *committed* how far the group knows that it is
+    committed.
 
     *failure* is set when a commit failed: nothing is written after it. *warning* says what was
     wrong when the partition was taken. *went_back_to* is the sequence up to which the
@@ -92,6 +93,7 @@ class OwnedPartition:
 
     partition: int
     stream: str
+    subjects: tuple[str, ...]
     writer: PartitionWriter
     held: HeldEpoch
     position: StreamPosition
@@ -114,6 +116,8 @@ class OwnedPartition:
     verified: Verified | None = None
     went_back_to: int | None = None
     stream_state: StreamState | None = None
+    _read_messages: int = 0
+    _committed_messages: int = 0
     _missed_before: int = field(init=False)
     _is_snapshot_from_before: bool = False
     _is_new: bool = False
@@ -164,7 +168,7 @@ class OwnedPartition:
     @property
     def uncommitted_messages(self) -> int:
         """Messages of the stream that are not committed, as of the last delivery."""
-        return self.lag.pending + max(0, self.position.sequence - self.committed.sequence)
+        return self.lag.pending + self._read_messages - self._committed_messages
 
     @property
     def is_due(self) -> bool:
@@ -207,11 +211,19 @@ class OwnedPartition:
         self.position = verified.position
         self._look_at(verified.stream)
 
-    def note_silence(self, pending: int, stream: StreamState | None) -> None:
+    def note_silence(
+        self, pending: int, stream: StreamState | None, passed: StreamPosition | None = None
+    ) -> None:
         """Note the number of pending messages while none comes, and the last known state of the
-        stream.
+        stream; up to *passed* it holds only other partitions' messages.
         """
         self.lag.pending = pending
+        if (
+            passed is not None
+            and passed.created == self.position.created
+            and passed.sequence > self.position.sequence
+        ):
+            self.position = passed
         if stream is not None and stream.created == self.position.created:
             self._look_at(stream)
 
@@ -235,7 +247,10 @@ class OwnedPartition:
 
     def note_read(self, delivered: Delivered) -> None:
         """Move the position behind *delivered*: it was written, known already, or a dead letter."""
-        self._note_missed(found=delivered.sequence)
+        if not self.subjects:
+            # Else what stands between may be other partitions' messages.
+            self._note_missed(found=delivered.sequence)
+        self._read_messages += 1
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
         self.lag.note(delivered)
 
@@ -302,6 +317,7 @@ class OwnedPartition:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
+        read_messages = self._read_messages
         lost_bytes, missing_bytes = self.writer.lost_bytes, self.writer.missing_bytes
         missed_messages = self.missed_messages
         refused, went_back_to = self.refused, self.went_back_to
@@ -329,6 +345,7 @@ class OwnedPartition:
         self.writer.confirm(pending)
         self._is_new = False
         self.committed, self.committed_rollbacks = position, rollbacks
+        self._committed_messages = read_messages
         self.marks.add(position)
 
     @contextlib.contextmanager

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -31,31 +32,42 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerName:
-    """The name of a consumer of ours: a group's, of one *epoch*, opened for the n-th time."""
+    """The name of a consumer of ours: a group's, of one *epoch*, opened for the n-th time; where a
+    stream holds several partitions, of one *partition*.
+    """
 
     group: str
     epoch: int
     opened: int
+    partition: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.group}-e{self.epoch}-{self.opened}"
+        return f"{_reader_of(self.group, self.partition)}-e{self.epoch}-{self.opened}"
 
-    @staticmethod
-    def read(text: str, group: str) -> ConsumerName | None:
-        """Return the parsed name, or None if it is not a consumer of *group*."""
-        found = re.fullmatch(re.escape(group) + r"-e([0-9]{1,18})-([0-9]{1,18})", text)
-        return ConsumerName(group, int(found[1]), int(found[2])) if found else None
+    def read(self, text: str) -> ConsumerName | None:
+        """Return the parsed name *text*, or None if it is none of our group and partition."""
+        reader = re.escape(_reader_of(self.group, self.partition))
+        found = re.fullmatch(reader + r"-e([0-9]{1,18})-([0-9]{1,18})", text)
+        return replace(self, epoch=int(found[1]), opened=int(found[2])) if found else None
 
     def is_before(self, other: ConsumerName) -> bool:
         """Return whether *other* replaces this one."""
         return (self.epoch, self.opened) < (other.epoch, other.opened)
 
 
+def _reader_of(group: str, partition: int | None) -> str:
+    # No group has this sign in its name.
+    return group if partition is None else f"{group}@p{partition}"
+
+
 def consumer_config(
-    name: ConsumerName, *, after: int, headers_only: bool = False
+    name: ConsumerName, *, after: int, subjects: Sequence[str] = (), headers_only: bool = False
 ) -> dict[str, Any]:
-    """Return the configuration of a consumer that begins behind the sequence *after*."""
+    """Return the configuration of a consumer that begins behind the sequence *after*, of what has
+    one of *subjects*; without any, of all that the stream holds.
+    """
     return {
+        **({"filter_subjects": list(subjects)} if subjects else {}),
         "name": str(name),
         "ack_policy": "none",
         "deliver_policy": "by_start_sequence",
@@ -74,7 +86,7 @@ async def delete_before(js: JetStream, stream: str, name: ConsumerName) -> int:
     """Delete the group's consumers that *name* replaces, and return how many there were."""
     deleted = 0
     for other in await _names(js, stream):
-        known = ConsumerName.read(other, name.group)
+        known = name.read(other)
         if known is not None and known.is_before(name):
             deleted += await js.consumer_delete(stream, other)
     return deleted
@@ -96,7 +108,7 @@ class Order:
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
-        self._delivery = 0
+        self.delivery = 0
 
     def accept(self, delivered: Delivered) -> None:
         """Go on to *delivered*.
@@ -104,16 +116,16 @@ class Order:
         Raises:
             Interrupted: it is not the next one.
         """
-        if delivered.delivery != self._delivery + 1:
+        if delivered.delivery != self.delivery + 1:
             raise Interrupted(
-                f"delivery {delivered.delivery} came after {self._delivery}: some were lost "
+                f"delivery {delivered.delivery} came after {self.delivery}: some were lost "
                 "between the server and this collector"
             )
         if delivered.sequence <= self.sequence:
             raise Interrupted(
                 f"sequence {delivered.sequence} came after {self.sequence}: the stream went back"
             )
-        self._delivery, self.sequence = delivered.delivery, delivered.sequence
+        self.delivery, self.sequence = delivered.delivery, delivered.sequence
 
 
 @dataclass(slots=True)
@@ -139,18 +151,31 @@ class Missed:
 
 
 class StreamReader:
-    """Deliveries of one consumer, in order. *stream_state* is the state of the stream at the last
-    look, which happens while nothing comes.
+    """Deliveries of one consumer, in order: of what has one of *subjects*, or of the whole stream.
+    *stream_state* is the state of the stream at the last look, which happens while nothing comes.
+
+    *passed* is up to where the stream is known to hold nothing for us that did not come: at a look
+    where other partitions' messages stand behind the last one that came, None before.
     """
 
     def __init__(
-        self, js: JetStream, stream: str, name: ConsumerName, *, pull_bytes: int, headers_only: bool
+        self,
+        js: JetStream,
+        stream: str,
+        name: ConsumerName,
+        *,
+        pull_bytes: int,
+        headers_only: bool,
+        subjects: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.pending = 0
         self.stream_state: StreamState | None = None
+        self.passed: StreamPosition | None = None
         self._js = js
         self._stream = stream
+        self._subjects = tuple(subjects)
+        self._seen_before: StreamState | None = None
         self._headers_only = headers_only
         self._reader = PullReader(js, stream, str(name), pull_bytes=pull_bytes)
         self._order = Order(0)
@@ -164,7 +189,10 @@ class StreamReader:
         """
         self._order = Order(position.sequence)
         config = consumer_config(
-            self.name, after=position.sequence, headers_only=self._headers_only
+            self.name,
+            after=position.sequence,
+            subjects=self._subjects,
+            headers_only=self._headers_only,
         )
         try:
             await delete_before(self._js, self._stream, self.name)
@@ -201,6 +229,8 @@ class StreamReader:
             raise Interrupted(str(error)) from error
         for delivery in deliveries:
             self._order.accept(delivery)
+        if deliveries:
+            self._seen_before = self.passed = None
         now_s = asyncio.get_running_loop().time()
         if deliveries:
             self.pending, self._heard_at_s = deliveries[-1].pending, now_s
@@ -213,10 +243,10 @@ class StreamReader:
         # After restarts and changes of leader, nats-server has had consumers that were stuck with
         # messages pending.
         try:
-            consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
             info = await self._js.stream_info(self._stream)
+            consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
             last = int(info["state"]["last_seq"]) if info is not None else 0
-            is_more = last > self._order.sequence and await self._js.message(self._stream, last)
+            is_more = last > self._order.sequence and await self._is_there(last)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             raise Interrupted(str(error)) from error
         if info is not None:
@@ -230,3 +260,31 @@ class StreamReader:
             )
         # The server has nothing more: pending messages of the last delivery were removed.
         self.pending = 0
+        # What was sent may still be on its way.
+        is_all_here = int(consumer["delivered"]["consumer_seq"]) == self._order.delivery
+        if self._subjects and is_all_here and self.stream_state is not None:
+            self._pass(self.stream_state)
+
+    async def _is_there(self, last: int) -> bool:
+        """Return whether the stream, whose *last* message this is, holds what should have come."""
+        if not self._subjects:
+            return await self._js.message(self._stream, last) is not None
+        # Not by direct gets, which replicas answer that may lack the newest messages.
+        following = self._order.sequence + 1
+        found = [
+            await self._js.next_from_leader(self._stream, following, subject)
+            for subject in self._subjects
+        ]
+        return any(each is not None and each.sequence <= last for each in found)
+
+    def _pass(self, stream: StreamState) -> None:
+        """Go on behind what other partitions had stored at the look before, if now again nothing up
+        to there is missing: one answer could be that of a leader who does not know yet that it is
+        none any more.
+        """
+        before, self._seen_before = self._seen_before, stream
+        if before is None or before.created != stream.created:
+            return
+        if before.last > self._order.sequence:
+            self.passed = StreamPosition(before.created, before.last, before.last_time_ns)
+            self._order.sequence = before.last

@@ -254,7 +254,14 @@ async def catch_up(
     # newest snapshot are listed in the record, unless they are too many.
     is_listed = start.sequence >= owned.held.record.snapshot_at
     headers_only = is_listed and len(owned.refused) < REFUSED_MAX
-    reader = StreamReader(js, owned.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
+    reader = StreamReader(
+        js,
+        owned.stream,
+        name,
+        pull_bytes=PULL_BYTES,
+        headers_only=headers_only,
+        subjects=owned.subjects,
+    )
     learner = _Learner(js, intake, owned, headers_only=headers_only)
     try:
         await reader.open(start)
@@ -427,6 +434,7 @@ class TakeOver:
         owned = OwnedPartition(
             partition=self._partition,
             stream=config.stream_of(self._partition),
+            subjects=config.filter_of(self._partition),
             writer=writer,
             held=held,
             position=position,
@@ -470,7 +478,7 @@ class TakeOver:
         return await first_position(
             context.js,
             config.stream_of(self._partition),
-            context.next_consumer(0),
+            context.next_consumer(self._partition, 0),
             policy=config.deliver_policy,
             start_time=config.opt_start_time,
         )
@@ -511,7 +519,7 @@ class TakeOver:
             # The stream may have gone back since the snapshot: what stands at its sequences now is
             # not in it.
             start = (await verify(context.js, owned.stream, start, owned.marks)).position
-        name = context.next_consumer(owned.epoch)
+        name = context.next_consumer(self._partition, owned.epoch)
         headers = await catch_up(context.js, context.intake, owned, name, start, self._goes_on)
         # Our older files end before the other folder's begin, so reading files by age is in order.
         await in_thread(context.executor, owned.writer.sink.set_aside, time.time())

@@ -177,9 +177,10 @@ class PartitionWorker:
         reader = StreamReader(
             context.js,
             owned.stream,
-            context.next_consumer(owned.epoch),
+            context.next_consumer(self.partition, owned.epoch),
             pull_bytes=context.pull_bytes,
             headers_only=False,
+            subjects=owned.subjects,
         )
         try:
             await reader.open(owned.position)
@@ -198,7 +199,7 @@ class PartitionWorker:
     async def _take(self, reader: StreamReader, owned: OwnedPartition) -> None:
         deliveries = await reader.take(timeout_s=TAKE_TIMEOUT_S)
         if not deliveries:
-            owned.note_silence(reader.pending, reader.stream_state)
+            owned.note_silence(reader.pending, reader.stream_state, reader.passed)
         for number, delivered in enumerate(deliveries, start=1):
             while not await self._take_one(owned, delivered):
                 await self._pause(FULL_RETRY_S)

@@ -193,6 +193,8 @@ def _collector(pipeline: LogPipeline, inbox: str) -> Permissions:
     group, bucket = pipeline.spec.collectors.group, names.state_bucket
     state = f"KV_{bucket}"
     keys = (_any(epoch_key(group, 0)), _any(member_key(group, "*")))
+    # By it they find out that none of a stream's newest messages is of a partition that is idle.
+    looks = [f"{_API}.STREAM.MSG.GET.{names.stream_base}"] if pipeline.is_single_stream else []
     return {
         "publish": {
             "allow": sorted(
@@ -212,6 +214,7 @@ def _collector(pipeline: LogPipeline, inbox: str) -> Permissions:
                     f"{names.snapshot_subject}.{group}.>",
                     f"{names.dead_letter_subject}.>",
                     f"{names.control_subject}.committed.>",
+                    *looks,
                 ]
             )
         },

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream, time_ns_of
+from logpipeline.nats.scan import DirectGets, following
 from logpipeline.records import (
     SUCCESSION_HEADER,
     Assignment,
@@ -97,6 +98,8 @@ async def survey(js: JetStream, pipeline: LogPipeline) -> list[PartitionState]:
     group = pipeline.spec.collectors.group
     assignment = await _assignment(bucket, group)
     partitions = range(max(pipeline.spec.partitions, 1))
+    if pipeline.is_single_stream:
+        return await _survey_single(js, bucket, pipeline, assignment, partitions)
     return list(
         await asyncio.gather(
             *(_survey_one(js, bucket, pipeline, assignment, number) for number in partitions)
@@ -120,9 +123,76 @@ async def _survey_one(
     record, committed_ns = await _record(bucket, pipeline.spec.collectors.group, partition)
     committed = record.position.sequence if record else 0
     lag = lag_of(committed, state)
+    if lag.messages:
+        lag = replace(lag, age_s=await age_s_of(js, stream, committed, state))
+    return _state(partition, info, state, assigned, record, committed_ns, lag)
+
+
+async def _survey_single(
+    js: JetStream,
+    bucket: Bucket,
+    pipeline: LogPipeline,
+    assignment: Assignment | None,
+    partitions: Iterable[int],
+) -> list[PartitionState]:
+    """Return the state of each of *partitions*, which one stream holds: of each it is counted what
+    the stream has of it, at all and behind what is committed.
+    """
+    stream, group = pipeline.names.stream(0), pipeline.spec.collectors.group
+    info = await js.stream_info(stream)
+    assigned = {each: (assignment.owner(each) if assignment else None) or "" for each in partitions}
+    if info is None:
+        return [
+            PartitionState(partition=each, stream=stream, is_there=False, assigned=assigned[each])
+            for each in partitions
+        ]
+    found, gets = [], DirectGets(js, stream)
+    await gets.open()
+    try:
+        for partition in partitions:
+            subjects = pipeline.subjects.of_stream(
+                partition, foreign=pipeline.spec.stream.foreign_partitions
+            )
+            held = await _behind(gets, subjects, 0, info["state"])
+            own = {**info["state"], "messages": held.messages, "bytes": held.bytes}
+            record, committed_ns = await _record(bucket, group, partition)
+            committed = record.position.sequence if record else 0
+            lag = await _behind(gets, subjects, committed, info["state"])
+            found.append(
+                _state(partition, info, own, assigned[partition], record, committed_ns, lag)
+            )
+    finally:
+        await gets.close()
+    return found
+
+
+async def _behind(
+    gets: DirectGets, subjects: Iterable[str], done: int, state: Mapping[str, Any]
+) -> StreamLag:
+    """Return what a stream, whose *state* the server reports, holds of *subjects* behind the
+    message *done*.
+    """
+    found = [await following(gets, subject, done + 1) for subject in subjects]
+    there = [each for each in found if each is not None]
+    if not there:
+        return StreamLag(messages=0, bytes=0, age_s=0.0)
+    lag = lag_of_messages(sum(each.messages for each in there), state)
+    oldest_ns = min(each.time_ns for each in there)
+    return replace(lag, age_s=max(0.0, (time.time_ns() - oldest_ns) / 1e9))
+
+
+def _state(
+    partition: int,
+    info: Mapping[str, Any],
+    state: Mapping[str, Any],
+    assigned: str,
+    record: EpochRecord | None,
+    committed_ns: int,
+    lag: StreamLag,
+) -> PartitionState:
     return PartitionState(
         partition=partition,
-        stream=stream,
+        stream=str(info["config"]["name"]),
         is_there=True,
         messages=state["messages"],
         bytes=state["bytes"],
@@ -131,7 +201,7 @@ async def _survey_one(
         owner=record.owner if record else "",
         released=record.released if record else False,
         epoch=record.epoch if record else 0,
-        committed=committed,
+        committed=record.position.sequence if record else 0,
         committed_ns=committed_ns,
         rollbacks=record.rollbacks if record else 0,
         lost_bytes=record.lost_bytes if record else 0,
@@ -139,7 +209,7 @@ async def _survey_one(
         gone=record.succession.gone if record and record.succession else (),
         lag_messages=lag.messages,
         lag_bytes=lag.bytes,
-        lag_s=await age_s_of(js, stream, committed, state) if lag.messages else 0.0,
+        lag_s=lag.age_s,
         replicas_behind=replicas_behind(info),
     )
 

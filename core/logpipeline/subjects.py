@@ -22,14 +22,17 @@ _OF_PARTITION = re.compile(rf"(.+)\.{_PARTITION.pattern}\.>")
 # backwards: different pipelines get different names, and no subject of one lies below the other's.
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names derived from namespace and name, or those that the resource gives."""
+    """Names derived from namespace and name, or those that the resource gives. Where the pipeline
+    *is_single*, one stream holds all partitions.
+    """
 
     subject: str
     stream_base: str
+    is_single: bool = False
 
     def stream(self, partition: int) -> str:
         """Return the stream of *partition*."""
-        return f"{self.stream_base}_{partition}"
+        return self.stream_base if self.is_single else f"{self.stream_base}_{partition}"
 
     @property
     def state_bucket(self) -> str:
@@ -62,11 +65,14 @@ class Names:
         return f"_lp.{_flat(self.subject)}"
 
 
-def names_of(namespace: str, name: str, *, subject: str | None, stream: str | None) -> Names:
+def names_of(
+    namespace: str, name: str, *, subject: str | None, stream: str | None, is_single: bool = False
+) -> Names:
     """Return the names of *namespace*/*name*; *subject* and *stream* replace the derived ones."""
     return Names(
         subject=subject or f"lp.{namespace}.{name.replace('.', '_')}",
         stream_base=stream or f"LP_{namespace}_{name.replace('.', '__')}",
+        is_single=is_single,
     )
 
 
@@ -141,6 +147,13 @@ class Subjects:
         """
         count = max(self.partitions, 1)
         stored = (partition, *range(partition + count, foreign, count))
+        return sorted(self.of_partition(each) for each in stored)
+
+    def of_single_stream(self, *, foreign: int = 0) -> list[str]:
+        """Return what the one stream of all partitions stores, sorted; *foreign* as in
+        `of_stream`.
+        """
+        stored = range(max(self.partitions, foreign, 1))
         return sorted(self.of_partition(each) for each in stored)
 
     def read(self, subject: str) -> tuple[Partition, str]:

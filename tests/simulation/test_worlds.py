@@ -43,6 +43,14 @@ def test_hours_of_worlds_are_as_they_should_be() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(300)
+def test_an_hour_of_worlds_with_one_stream_is_as_it_should_be() -> None:
+    """Collectors read it by its subjects, and pass what other partitions hold."""
+    done = campaign("--hours", "1", "--single")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.smoke
 def test_one_seed_has_one_history() -> None:
     """The digest of all that the server got is the same each time."""
@@ -72,6 +80,7 @@ def test_what_once_failed_is_mended(row: dict[str, object]) -> None:
     """Written down by `campaign.py --keep`."""
     only = ",".join(map(str, row["only"]))  # type: ignore[call-overload]
     words = ["--seed", str(row["seed"]), "--rounds", str(row["rounds"]), "--only", only]
+    words += ["--single"] if "single" in row else []
     run = [sys.executable, str(SUPPORT / "simulated" / "run.py"), *words]
     environment = {**os.environ, "PYTHONPATH": f"{SUPPORT}:{os.environ.get('PYTHONPATH', '')}"}
 

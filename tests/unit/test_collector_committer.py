@@ -103,6 +103,7 @@ async def test_a_commit_that_waits_is_shown_and_is_not_stuck(
     owned = OwnedPartition(
         partition=0,
         stream="LOGS_0",
+        subjects=(),
         writer=cast("Any", FullOnce()),
         held=cast("Any", held),
         position=StreamPosition("then", 1, 1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +14,13 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.records import StreamPosition
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch, encode_headers
-from logpipeline_collector.stream_reader import ConsumerName, Interrupted, Missed, Order
+from logpipeline_collector.stream_reader import (
+    ConsumerName,
+    Interrupted,
+    Missed,
+    Order,
+    StreamReader,
+)
 from logpipeline_collector.takeover import _take_until
 
 SUBJECTS = Subjects("logs", 10)
@@ -49,6 +57,93 @@ def test_a_reader_that_begins_at_the_start_has_missed_nothing() -> None:
     assert missed.count == 0
 
 
+class Leaders:
+    """What one server says after the other of a stream of two partitions, p0 and p1: its last
+    message, and the first of p0 behind what was read. A fake: no test can choose who answers.
+    """
+
+    connection = SimpleNamespace(max_payload_bytes=1, new_inbox=lambda: "_INBOX.x")
+    prefix = "$JS.API"
+
+    def __init__(self, *answers: tuple[int, int | None], sent: int = 0) -> None:
+        self._answers = list(answers)
+        self._sent = sent
+
+    async def stream_info(self, stream: str) -> dict[str, Any]:
+        """Its last message."""
+        self._last, self._ours = self._answers.pop(0)
+        state = {"first_seq": 1, "last_seq": self._last, "messages": 1, "bytes": 1}
+        last_ts = "2026-01-31T12:00:00Z"
+        return {"created": "then", "state": {**state, "last_ts": last_ts}, "config": {}}
+
+    async def call(self, request: str) -> dict[str, Any]:
+        """How far the consumer is."""
+        return {"num_pending": 0, "delivered": {"consumer_seq": self._sent}}
+
+    async def next_from_leader(self, stream: str, sequence: int, subject: str) -> object:
+        """The first message of p0 from *sequence* on."""
+        ours = self._ours
+        found = subject == "logs.p0.>" and ours is not None and ours >= sequence
+        return SimpleNamespace(sequence=ours) if found else None
+
+
+def idle_reader(leaders: Leaders) -> StreamReader:
+    """A reader of partition 0, to whom nothing comes."""
+    subjects = ("logs.p0.>", "logs.p10.>")
+    name, js = ConsumerName("main", 1, 1, 0), cast("Any", leaders)
+    return StreamReader(js, "LOGS", name, pull_bytes=1, headers_only=False, subjects=subjects)
+
+
+async def test_an_idle_partition_passes_what_was_there_a_look_ago() -> None:
+    """What others have stored since the look before may hide a message of ours on its way."""
+    reader = idle_reader(Leaders((10, None), (20, None), (30, None)))
+
+    await reader._look()
+    first = reader.passed
+    await reader._look()
+    second = reader.passed
+    await reader._look()
+    third = reader.passed
+
+    assert first is None
+    assert second is not None
+    assert third is not None
+    assert (second.sequence, third.sequence) == (10, 20)
+
+
+@pytest.mark.parametrize(
+    ("answers", "sent"),
+    [
+        # A message of ours is there, and did not come.
+        pytest.param([(10, 7)], 0, id="it is there"),
+        # A leader that is none any more did not have it yet.
+        pytest.param([(10, None), (20, 7)], 0, id="one answer was too old"),
+    ],
+)
+async def test_a_message_that_did_not_come_is_not_passed(
+    answers: list[tuple[int, int | None]], sent: int
+) -> None:
+    """Reading begins anew, behind the last one that came."""
+    reader = idle_reader(Leaders(*answers, sent=sent))
+    for _ in answers[1:]:
+        await reader._look()
+
+    with pytest.raises(Interrupted, match="0 was the last to come"):
+        await reader._look()
+
+    assert reader.passed is None
+
+
+async def test_what_is_on_its_way_is_not_passed() -> None:
+    """Though the stream has let it go since."""
+    reader = idle_reader(Leaders((10, None), (20, None), (30, None), sent=1))
+
+    for _ in range(3):
+        await reader._look()
+
+    assert reader.passed is None
+
+
 def test_a_lost_delivery_is_noticed() -> None:
     """The client, or a network between, dropped one."""
     order = Order(10)
@@ -67,13 +162,16 @@ def test_a_sequence_that_goes_back_is_noticed() -> None:
 
 
 def test_a_consumer_names_its_group_and_epoch() -> None:
-    """Another group's, or a person's, is none of ours, however alike it looks."""
+    """Another group's, or a person's, is none of ours, however alike it looks; nor is that of
+    another partition of the same stream.
+    """
     name = ConsumerName("main", 7, 2)
 
-    assert ConsumerName.read(str(name), "main") == name
-    assert ConsumerName.read("main-e5-e7-2", "main") is None
-    assert ConsumerName.read("audit", "main") is None
-    assert ConsumerName.read("main2-e7-2", "main") is None
+    assert name.read(str(name)) == name
+    assert name.read("main-e5-e7-2") is None
+    assert name.read("audit") is None
+    assert name.read("main2-e7-2") is None
+    assert name.read(str(replace(name, partition=7))) is None
 
 
 def test_an_older_consumer_is_replaced_and_a_newer_one_is_not() -> None:

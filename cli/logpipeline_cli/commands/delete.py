@@ -85,7 +85,7 @@ async def _messages(target: Target) -> int:
         return 0
     total = 0
     async with connected(target, "delete") as js:
-        for number in range(max(target.pipeline.spec.partitions, 1)):
+        for number in range(target.pipeline.stream_count):
             stream = await found_stream(js, names.stream(number))
             total += int(stream.state["messages"]) if stream is not None else 0
     return total

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.scan import StreamChanged
-from logpipeline.partition import partition_of
 from logpipeline.spec.partition_list import selects
-from logpipeline.subjects import Subjects, check_host
+from logpipeline.subjects import check_host
 from logpipeline_cli.errors import EXIT_OK, CliError, UsageError
 from logpipeline_cli.replaying.reading import Pace, Question, Reader, SinkOf, Span, span_of
 from logpipeline_cli.replaying.sinks import Folder, FolderSink, Page, PageSink, config_of
@@ -79,7 +78,7 @@ async def _replay(target: Target, question: Question, args: argparse.Namespace) 
         together = len(spans) if pace or question.follow else min(STREAMS_AT_ONCE, len(spans))
         reader = Reader(
             js,
-            Subjects(target.pipeline.names.subject, target.pipeline.spec.partitions),
+            target.pipeline.stream_subjects,
             question,
             sink_of,
             PULL_BUDGET_BYTES // together,
@@ -102,15 +101,16 @@ async def _all(reader: Reader, spans: dict[int, Span], together: int) -> None:
 
 
 def _partitions(target: Target, question: Question, chosen: str | None) -> list[int]:
-    partitions = target.pipeline.spec.partitions
-    numbers = list(range(max(partitions, 1)))
+    if chosen is not None and target.pipeline.is_single_stream:
+        raise UsageError("--partition: one stream holds all partitions; choose with --host")
+    numbers = list(range(target.pipeline.stream_count))
     if chosen is not None:
         try:
             numbers = [number for number in numbers if selects(chosen, number)]
         except ValueError:
             raise UsageError(f"--partition {chosen!r}: give numbers such as 0,2-4") from None
     if question.host is not None:
-        of_host = partition_of(question.host, partitions)
+        of_host = target.pipeline.stream_number_of(question.host)
         numbers = [number for number in numbers if number == of_host]
     if not numbers:
         raise UsageError(f"--partition {chosen!r} names no partition of this pipeline or host")

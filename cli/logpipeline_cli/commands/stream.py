@@ -13,11 +13,10 @@ from typing import Any
 from logpipeline.authority import OPERATOR, TABLE
 from logpipeline.credentials import nats_options
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream, StoredMessage
-from logpipeline.partition import partition_of
 from logpipeline.plan.export import NotExportable, export_streams
 from logpipeline.plan.model import Config
 from logpipeline.plan.observe import consumers_of, stream_names
-from logpipeline.subjects import Subjects, check_host, names_of
+from logpipeline.subjects import check_host, names_of
 from logpipeline.wire import BadMessage, decode_headers, decode_payload, parse_headers
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.fshipper import nats_of
@@ -48,7 +47,9 @@ def _options(target: Target, *, as_json: bool) -> int:
     options = login_of(nats)
     names = pipeline.names
     derived = names_of(pipeline.namespace, pipeline.name, subject=None, stream=None)
-    if names.stream_base == derived.stream_base:
+    if pipeline.is_single_stream:
+        options |= {"stream": names.stream_base, "subject": names.subject}
+    elif names.stream_base == derived.stream_base:
         options["pipeline"] = f"{pipeline.namespace}/{pipeline.name}"
     else:
         count = str(pipeline.spec.partitions)
@@ -90,10 +91,10 @@ def _lines_of(message: StoredMessage) -> bytes:
 
 
 async def _purge(target: Target, args: argparse.Namespace) -> int:
-    partitions = target.pipeline.spec.partitions
+    pipeline = target.pipeline
     host = check_host(args.host) if args.host else None
-    numbers = [partition_of(host, partitions)] if host else _numbers(args, partitions)
-    subjects = Subjects(target.pipeline.names.subject, partitions)
+    numbers = [pipeline.stream_number_of(host)] if host else _numbers(args, pipeline.stream_count)
+    subjects = pipeline.subjects
     body: dict[str, Any] = {"filter": subjects.of_host(host)} if host else {}
     if args.keep:
         body["keep"] = args.keep
@@ -117,12 +118,14 @@ async def _purge(target: Target, args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _numbers(args: argparse.Namespace, partitions: int) -> list[int]:
-    return list(range(max(partitions, 1))) if args.all else [args.partition]
+def _numbers(args: argparse.Namespace, streams: int) -> list[int]:
+    return list(range(streams)) if args.all else [args.partition]
 
 
 def _stream(target: Target, partition: int) -> str:
-    count = max(target.pipeline.spec.partitions, 1)
+    count = target.pipeline.stream_count
+    if partition >= count and target.pipeline.is_single_stream:
+        raise CliError("one stream holds all partitions: give 0")
     if partition >= count:
         raise CliError(f"there is no partition {partition}; partitions are 0 to {count - 1}")
     return target.pipeline.names.stream(partition)

@@ -11,7 +11,7 @@ from functools import partial
 
 from logpipeline.multiline import Rules
 from logpipeline.nats.jetstream import StoredMessage
-from logpipeline.subjects import Subjects, check_host
+from logpipeline.subjects import check_host
 from logpipeline_cli.errors import EXIT_OK
 from logpipeline_cli.events import FollowedEvents, event_rules
 from logpipeline_cli.following import Filter, Line, followers
@@ -47,7 +47,7 @@ async def tail(
     were enough.
     """
     pipeline = target.pipeline
-    subjects = Subjects(pipeline.names.subject, pipeline.spec.partitions)
+    subjects = pipeline.subjects
 
     def show(events: FollowedEvents, messages: list[StoredMessage]) -> None:
         for message in messages:

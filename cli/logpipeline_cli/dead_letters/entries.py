@@ -115,11 +115,10 @@ class DeadStream:
         self.bucket = Bucket(js, pipeline.names.state_bucket)
         self._root = pipeline.names.dead_letter_subject
         self._partitions = {
-            pipeline.names.stream(number): number
-            for number in range(max(pipeline.spec.partitions, 1))
+            pipeline.names.stream(number): number for number in range(pipeline.stream_count)
         }
         self._stream_of = pipeline.names.stream
-        self._subjects = Subjects(pipeline.names.subject, max(pipeline.spec.partitions, 1))
+        self._subjects = Subjects(pipeline.names.subject, pipeline.stream_count)
         self._created: dict[str, str] = {}
 
     async def info(self) -> dict[str, Any]:

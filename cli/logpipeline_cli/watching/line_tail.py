@@ -11,7 +11,6 @@ from functools import partial
 
 from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline.spec import LogPipeline
-from logpipeline.subjects import Subjects
 from logpipeline_cli.errors import explain
 from logpipeline_cli.following import Filter, Follower, Limits, Line, followers, look_every_s
 
@@ -59,11 +58,11 @@ class LineTail:
         self._host = host
         self._source = source
         self._filter = Filter(pattern=pattern)
-        self._subjects = Subjects(pipeline.names.subject, pipeline.spec.partitions)
+        self._subjects = pipeline.subjects
         self._show = show
         self._skipped = skipped
         self._room = LINES_A_SECOND_MAX
-        streams = 1 if host else max(pipeline.spec.partitions, 1)
+        streams = 1 if host else pipeline.stream_count
         size = int(BYTES_A_SECOND_MAX * look_every_s(streams) / streams)
         self._limits = Limits(
             messages=TAKE_MESSAGES_MAX, bytes=max(size, TAKE_BYTES_MIN), paced=True

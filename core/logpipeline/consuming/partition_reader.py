@@ -143,7 +143,7 @@ class Reading:
     @property
     def subjects(self) -> Subjects:
         """The pipeline's subjects."""
-        return Subjects(self.pipeline.names.subject, self.pipeline.spec.partitions)
+        return self.pipeline.stream_subjects
 
 
 class PartitionReader(ABC):

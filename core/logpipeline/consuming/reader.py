@@ -85,7 +85,7 @@ async def _forget(
     js: JetStream, pipeline: LogPipeline, options: ConsumeOptions, bucket: Bucket
 ) -> None:
     is_listed = any(template.name == options.name for template in pipeline.spec.consumers)
-    for partition in range(max(pipeline.spec.partitions, 1)):
+    for partition in range(pipeline.stream_count):
         if not is_listed:
             await js.consumer_delete(pipeline.names.stream(partition), options.name)
         key = key_value_subject(bucket.name, claim_key(options.name, partition))
@@ -113,7 +113,7 @@ class Reader:
             # Two ephemeral readers at the same time must not share one consumer.
             options = replace(options, name=f"{options.name[:NAME_CHARS]}-{self._incarnation[:8]}")
         self.options = replace(options, member=options.member or default_member())
-        self._partitions = partitions_of(options, pipeline.spec.partitions)
+        self._partitions = partitions_of(options, pipeline.stream_count)
         event_times = event_times_of(pipeline, options)
         self._reading = Reading(js, pipeline, self.options, len(self._partitions), event_times)
         self._bucket = Bucket(js, pipeline.names.state_bucket)
@@ -123,9 +123,7 @@ class Reader:
             member=self.options.member,
             incarnation=self._incarnation,
         )
-        self._streams = {
-            pipeline.names.stream(number) for number in range(max(pipeline.spec.partitions, 1))
-        }
+        self._streams = {pipeline.names.stream(number) for number in range(pipeline.stream_count)}
         if strange := sorted(set(options.positions or ()) - self._streams):
             raise BadOption(f"positions: {strange[0]} is not a stream of pipeline {pipeline.name}")
         self._readers: dict[int, PartitionReader] = {}

@@ -22,11 +22,13 @@ from logpipeline.nats.jetstream import (
     ApiError,
     JetStream,
     StoredMessage,
+    header_fields,
     rfc3339_of,
     stored_of,
 )
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.nats.session import RawMessage
+from logpipeline.wire import whole_number
 
 # What a server sends for one question; a larger message comes alone.
 BYTES_MAX = 2 * 1024 * 1024
@@ -163,6 +165,28 @@ class DirectReader:
         limits = {"batch": messages_max, "max_bytes": bytes_max}
         found = await self._gets.ask({"next_by_subj": self._subject, **begin, **limits})
         return [stored_of(message) for message in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The next message of a filter, and how many *messages* of it there are from there on."""
+
+    messages: int
+    time_ns: int
+
+
+async def following(gets: DirectGets, subject: str, sequence: int) -> Following | None:
+    """Return what a stream holds of *subject*, a filter, from *sequence* on; None if nothing.
+
+    Raises:
+        ApiError: the server refuses to read.
+        NotSent, OutcomeUnknown: there was no answer.
+    """
+    found = await gets.ask({"next_by_subj": subject, "seq": sequence, "batch": 1})
+    if not found:
+        return None
+    behind = header_fields(found[0].headers).get("Nats-Num-Pending", "0")
+    return Following(1 + (whole_number(behind) or 0), stored_of(found[0]).time_ns)
 
 
 class StreamChanged(Exception):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from logpipeline.nats.bucket import bucket_stream_config
-from logpipeline.partition import partition_of
 from logpipeline.plan.model import (
     INSTALLATION_KEY,
     OWNER_KEY,
@@ -86,7 +85,7 @@ def shares_of(pipeline: LogPipeline, account: Account | None, storage_bytes: int
     if wanted.storage == "memory":
         memory = min(disk, MEMORY_BYTES_MAX)
         lines = _allowed(memory, account, wanted.replicas, is_file=False)
-    each = lines * LOG_PERCENT // 100 // max(pipeline.spec.partitions, 1)
+    each = lines * LOG_PERCENT // 100 // pipeline.stream_count
     return Shares(
         log_bytes=_most_of_a_stream(each, account, wanted.replicas, wanted.storage == "file"),
         state_bytes=_blocks(min(STATE_BYTES_MAX, disk // STATE_DIVISOR)),
@@ -133,13 +132,13 @@ def _is_wanted(template: ConsumerTemplate, pipeline: LogPipeline, partition: int
         return False
     host = template.filter_host
     # Its messages are all in one partition; elsewhere it would wait for nothing.
-    return host is None or partition_of(host, pipeline.spec.partitions) == partition
+    return host is None or pipeline.stream_number_of(host) == partition
 
 
 def _config(
     template: ConsumerTemplate, pipeline: LogPipeline, partition: int, mark: dict[str, str]
 ) -> Config:
-    subjects = Subjects(pipeline.names.subject, pipeline.spec.partitions)
+    subjects = pipeline.subjects
     values: dict[str, Any] = {
         "name": template.name,
         "durable_name": template.name if template.durable else None,
@@ -215,7 +214,7 @@ def desired(
     shares = shares_of(pipeline, account, storage_bytes)
     logs = [
         _log_stream(pipeline, partition, shares, account, mark)
-        for partition in range(max(pipeline.spec.partitions, 1))
+        for partition in range(pipeline.stream_count)
     ]
     batch = pipeline.spec.batch
     # Streams of another pipeline are as their owner has made them.
@@ -249,10 +248,12 @@ def _log_stream(
     mark: dict[str, str],
 ) -> DesiredStream:
     wanted, names = pipeline.spec.stream, pipeline.names
-    subjects = Subjects(names.subject, pipeline.spec.partitions)
+    subjects, foreign = pipeline.subjects, wanted.foreign_partitions
     config: dict[str, Any] = {
         "name": names.stream(partition),
-        "subjects": subjects.of_stream(partition, foreign=wanted.foreign_partitions),
+        "subjects": subjects.of_single_stream(foreign=foreign)
+        if pipeline.is_single_stream
+        else subjects.of_stream(partition, foreign=foreign),
         "storage": wanted.storage,
         "retention": wanted.retention,
         "discard": wanted.discard,
@@ -279,7 +280,10 @@ def _log_stream(
     else:
         config["duplicate_window"] = wanted.duplicate_window_ns
     return DesiredStream(
-        config=config, consumers=consumers_for(pipeline, partition, mark), readers=READERS
+        config=config,
+        consumers=consumers_for(pipeline, partition, mark),
+        # Each partition of a single stream has readers of its own.
+        readers=READERS * (max(pipeline.spec.partitions, 1) if pipeline.is_single_stream else 1),
     )
 
 

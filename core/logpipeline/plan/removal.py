@@ -24,7 +24,7 @@ async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = ""
     """
     names = pipeline.names
     ours: Config = {"metadata": mark_of(pipeline, installation)}
-    logs = [names.stream(number) for number in range(max(pipeline.spec.partitions, 1))]
+    logs = [names.stream(number) for number in range(pipeline.stream_count)]
     if not pipeline.spec.stream.external:
         side = [names.snapshot_stream, names.dead_letter_stream, f"KV_{names.state_bucket}"]
         return await _remove_streams(js, [*logs, *side], ours)

@@ -140,10 +140,19 @@ class Readers:
     groups: frozenset[str]
     progress: Mapping[str, TableProgress | None]
 
-    async def floors(self, js: JetStream, stream: FoundStream, partition: int) -> dict[str, int]:
-        """Return the last message of *stream* that each group has done with."""
+    async def floors(
+        self, js: JetStream, stream: FoundStream, partitions: Sequence[int]
+    ) -> dict[str, int]:
+        """Return the last message of *stream*, which holds *partitions*, that each group has done
+        with.
+        """
         return {
-            f"group {group}": await _group_floor(js, self.bucket, group, partition, stream)
+            f"group {group}": min(
+                [
+                    await _group_floor(js, self.bucket, group, partition, stream)
+                    for partition in partitions
+                ]
+            )
             for group in sorted(self.groups)
         }
 
@@ -375,7 +384,9 @@ async def trim_once(
     if settings.external or settings.trim != "collected" or settings.deny_purge:
         return []
     levels = Levels.of(settings)
-    partitions = {pipeline.names.stream(n): n for n in range(max(pipeline.spec.partitions, 1))}
+    partitions: dict[str, list[int]] = {}
+    for number in range(max(pipeline.spec.partitions, 1)):
+        partitions.setdefault(pipeline.names.stream(number), []).append(number)
     # What is not ours is never touched, whatever it is called.
     due = [
         stream

@@ -71,6 +71,12 @@ CHANGE_RULES = (
         lambda old, new: old.stream.name == new.stream.name,
     ),
     ChangeRule(
+        "layout-stays", "stream.layout",
+        "self.spec.stream.layout == oldSelf.spec.stream.layout",
+        "cannot change: the lines of one stream do not move into several; create a new LogPipeline",
+        lambda old, new: old.stream.layout == new.stream.layout,
+    ),
+    ChangeRule(
         "storage-stays", "stream.storage",
         "self.spec.stream.storage == oldSelf.spec.stream.storage",
         "cannot change (JetStream refuses it); create a new LogPipeline",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from logpipeline.partition import partition_of
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
 from logpipeline.spec.declaration import Former, spec
 from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Redaction, Stream
 from logpipeline.spec.table import Table
-from logpipeline.subjects import Names, names_of
+from logpipeline.subjects import Names, Subjects, names_of
 
 # A StatefulSet's name may have 52 characters, since its pods carry it in a label with a hash
 # behind it (kubernetes#64023), and ours ends with "-collector".
@@ -50,7 +51,7 @@ class LogPipelineSpec:
         default="Retain",
     )
     nats: Nats = spec("Where JetStream is, and how to log in.", factory=Nats)
-    stream: Stream = spec("The stream of each partition.", factory=Stream)
+    stream: Stream = spec("The streams that hold the lines.", factory=Stream)
     batch: Batch = spec("How lines are put together into messages.", factory=Batch)
     redaction: Redaction = spec(
         "Texts that are masked before lines leave their machine.", factory=Redaction
@@ -92,5 +93,33 @@ class LogPipeline:
     def names(self) -> Names:
         """The names of its streams, buckets and subjects."""
         return names_of(
-            self.namespace, self.name, subject=self.spec.subject, stream=self.spec.stream.name
+            self.namespace,
+            self.name,
+            subject=self.spec.subject,
+            stream=self.spec.stream.name,
+            is_single=self.is_single_stream,
         )
+
+    @property
+    def is_single_stream(self) -> bool:
+        """Whether one stream holds all partitions."""
+        return self.spec.stream.layout == "single"
+
+    @property
+    def stream_count(self) -> int:
+        """How many streams hold its lines; `names` has the name of each, from 0 on."""
+        return 1 if self.is_single_stream else max(self.spec.partitions, 1)
+
+    def stream_number_of(self, host: str) -> int:
+        """Return the number of the stream that holds the lines of *host*."""
+        return 0 if self.is_single_stream else partition_of(host, self.spec.partitions)
+
+    @property
+    def subjects(self) -> Subjects:
+        """The subjects of its partitions."""
+        return Subjects(self.names.subject, self.spec.partitions)
+
+    @property
+    def stream_subjects(self) -> Subjects:
+        """The subjects for readers of whole streams, to whom a stream is a partition."""
+        return Subjects(self.names.subject, 1) if self.is_single_stream else self.subjects

@@ -327,6 +327,43 @@ def _is_expression(text: str) -> bool:
     return True
 
 
+# Beyond it one stream is what holds all of them up.
+SINGLE_PARTITIONS_MAX = 64
+_IS_APART = "self.spec.stream.layout != 'single'"
+
+SINGLE_RULES = (
+    CrossRule(
+        "single-few-partitions",
+        LogPipelineSpec,
+        "partitions",
+        f"{_IS_APART} || {_PARTITIONS} <= {SINGLE_PARTITIONS_MAX}",
+        f"must not exceed {SINGLE_PARTITIONS_MAX} with stream.layout single: all of them wait for "
+        "the one stream",
+        lambda spec: spec.stream.layout != "single" or spec.partitions <= SINGLE_PARTITIONS_MAX,
+    ),
+    CrossRule(
+        "single-without-overrides",
+        LogPipelineSpec,
+        "stream.overrides",
+        f"{_IS_APART} || !has(self.spec.stream.overrides) || "
+        "self.spec.stream.overrides.size() == 0",
+        "go not with stream.layout single: set the limits of the stream itself",
+        lambda spec: spec.stream.layout != "single" or not spec.stream.overrides,
+    ),
+    CrossRule(
+        "single-consumers-read-all",
+        LogPipelineSpec,
+        "consumers",
+        f"{_IS_APART} || !has(self.spec.consumers) || "
+        "self.spec.consumers.all(entry, !has(entry.partitions))",
+        "choose no partitions with stream.layout single: leave them out, or take filterHost",
+        lambda spec: (
+            spec.stream.layout != "single"
+            or all(entry.partitions is None for entry in spec.consumers)
+        ),
+    ),
+)
+
 SPEC_RULES = (
     CrossRule(
         "redaction-expressions",
@@ -458,6 +495,7 @@ SPEC_RULES = (
     ),
     *COLLECTOR_RULES,
     *EXTERNAL_RULES,
+    *SINGLE_RULES,
     *TEMPLATE_RULES,
     *VOLUME_RULES,
     *TABLE_RULES,

@@ -176,11 +176,16 @@ class StreamOverride:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """The stream of each partition."""
+    """The streams that hold the lines."""
 
+    layout: Literal["partitions", "single"] = spec(
+        "A stream for each partition, or one for all of them, which collectors read by its "
+        "subjects: easier to look at, and slower (see docs/own-nats.md).",
+        default="partitions",
+    )
     name: str | None = spec(
-        "Base of the streams' names, <name>_0 and so on; by default derived from namespace and "
-        "name.",
+        "Base of the streams' names, <name>_0 and so on; with layout single, the stream's name. By "
+        "default derived from namespace and name.",
         default=None, max_length=64, pattern=NAME, example="LOGS",
     )  # fmt: skip
     storage: Literal["file", "memory"] = spec("Where messages are kept.", default="file")

@@ -100,7 +100,7 @@ async def table_of(
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
     names, committed = pipeline.names, {each.stream: each.committed for each in partitions}
-    streams = [names.stream(number) for number in range(max(pipeline.spec.partitions, 1))]
+    streams = [names.stream(number) for number in range(pipeline.stream_count)]
     infos = await _infos(js, streams)
     key = table_key(pipeline.namespace, pipeline.name)
     return await _table(js, key, pipeline, infos, committed)

@@ -76,9 +76,9 @@ def settings_of(
         own_path=table.path or path,
         folder=folder,
         nats=nats,
-        streams=tuple(names.stream(number) for number in range(max(spec.partitions, 1))),
+        streams=tuple(names.stream(number) for number in range(pipeline.stream_count)),
         subject=names.subject,
-        partitions=spec.partitions,
+        partitions=pipeline.stream_subjects.partitions,
         bucket=names.state_bucket,
         key=key,
         # A job that starts again in its folder need not wait until its former self is given up.

@@ -29,8 +29,9 @@ from logpipeline.records import (
     assignment_key,
     epoch_key,
 )
-from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline.subjects import ControlSubjects, Names, Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
+from logpipeline_collector import stream_reader
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.service import run
 from waiting import eventually
@@ -54,7 +55,7 @@ def config_for(
         nats=NatsOptions(servers=(url,)),
         subjects=Subjects("logs", PARTITIONS),
         control=ControlSubjects("_lp.logs"),
-        stream_base=STREAM_BASE,
+        names=Names("logs", STREAM_BASE),
         state_bucket=BUCKET,
         snapshot_stream="SNAPSHOTS",
         snapshot_root="_lp-snapshots",
@@ -211,13 +212,15 @@ class Pipeline:
 
 
 @asynccontextmanager
-async def pipeline(server: EmbeddedServer, partitions: int = PARTITIONS) -> AsyncIterator[Pipeline]:
-    """Make streams and bucket on *server*, and connect to it."""
+async def pipeline(
+    server: EmbeddedServer, partitions: int = PARTITIONS, *, is_single: bool = False
+) -> AsyncIterator[Pipeline]:
+    """Make streams, or the single one, and bucket on *server*, and connect to it."""
     connection = Connection(NatsOptions(servers=(server.url,), name="test"))
     await connection.start(patience_s=10)
     js = JetStream(connection)
     try:
-        for config in _streams(partitions):
+        for config in _streams(partitions, is_single=is_single):
             await js.call(f"STREAM.CREATE.{config['name']}", config)
         yield Pipeline(js, Bucket(js, BUCKET), partitions)
     finally:
@@ -236,9 +239,13 @@ def log_stream(partition: int, partitions: int = PARTITIONS) -> dict[str, Any]:
     }
 
 
-def _streams(partitions: int) -> list[dict[str, Any]]:
+def _streams(partitions: int, *, is_single: bool) -> list[dict[str, Any]]:
+    logs = [log_stream(partition, partitions) for partition in range(partitions)]
+    if is_single:
+        subjects = Subjects("logs", partitions).of_single_stream()
+        logs = [{**logs[0], "name": STREAM_BASE, "subjects": subjects}]
     return [
-        *(log_stream(partition, partitions) for partition in range(partitions)),
+        *logs,
         dict(bucket_stream_config(BUCKET, replicas=1, storage="file", max_bytes=1 << 24)),
         {"name": "SNAPSHOTS", "subjects": ["_lp-snapshots.>"], "allow_direct": True},
         {"name": "DEAD", "subjects": ["_lp-dead.>"], "allow_direct": True, "discard": "old"},
@@ -323,5 +330,8 @@ async def _serve() -> int:
     given = json.loads(changes)
     if partitions := given.pop("partitions", None):
         given["subjects"] = Subjects("logs", partitions)
+    if silence_s := given.pop("single_stream_silence_s", None):
+        given["names"] = Names("logs", STREAM_BASE, is_single=True)
+        stream_reader.SILENCE_BEFORE_LOOK_S = silence_s
     config = config_for(url, Path(folder), member, **given)
     return await run(config, stop)

@@ -30,7 +30,7 @@ from simulated.mutations import DEFECTS
 from simulated.planting import Search, plant, play_all, show_known
 from simulated.scripts import SCRIPTS
 from simulated.shrink import kept, shortest, story
-from simulated.world import Shape
+from simulated.world import Shape, with_one_stream
 
 REGRESSIONS = Path(__file__).parents[2] / "simulation" / "regressions.json"
 SHRUNK_MAX = 3
@@ -111,7 +111,8 @@ def _live(options: argparse.Namespace) -> int:
             if total.hours >= options.hours:
                 return
             if seed not in done:
-                yield Job(Shape(seed, rounds=options.rounds))
+                shape = Shape(seed, rounds=options.rounds)
+                yield Job(with_one_stream(shape) if options.single else shape)
 
     for life in lives(jobs(), workers=options.workers):
         total.add({**life.said, "problem": life.problem}, options.rounds)
@@ -149,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hours", type=float, default=1e9, help="at most so many simulated hours")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a world")
+    parser.add_argument("--single", action="store_true", help="one stream for all partitions")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--resume", type=Path, help="where to note what is done, and go on from")
     parser.add_argument("--keep", action="store_true", help="make what fails a regression test")

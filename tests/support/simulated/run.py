@@ -27,7 +27,7 @@ from simulated import faults, mutations
 from simulated.faults import Fault
 from simulated.oracle import Outcome
 from simulated.scripts import SCRIPTS, played
-from simulated.world import Shape, WentWrong, World
+from simulated.world import Shape, WentWrong, World, with_one_stream
 
 IN_MEMORY = Path("/dev/shm")
 # Paths go into messages: they are the same for each world, wherever it is.
@@ -109,7 +109,13 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
     logging.logProcesses = logging.logThreads = False
     kinds = options.faults and [kind for kind in options.faults.split(",") if kind]
-    shape = Shape(options.seed, rounds=options.rounds, busy_s=options.busy, pause_s=options.pause)
+    shape = Shape(
+        options.seed,
+        rounds=options.rounds,
+        busy_s=options.busy,
+        pause_s=options.pause,
+    )
+    shape = with_one_stream(shape) if options.single else shape
     life = live(
         SCRIPTS[options.script].shape if options.script else shape,
         every_s=options.every,
@@ -137,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--script", choices=SCRIPTS, help="a small world, played by hand")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--single", action="store_true", help="one stream for all partitions")
     parser.add_argument("--busy", type=float, default=90.0, help="seconds of a round")
     parser.add_argument("--every", type=float, default=EVERY_S, help="seconds between faults")
     parser.add_argument("--pause", type=float, default=1.5, help="seconds between writes")

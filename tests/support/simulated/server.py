@@ -321,7 +321,7 @@ class Server:
         if "start_time" in query:
             begin = stream.since(time_ns_of(query["start_time"]))
         found = stream.following(begin, query["next_by_subj"])
-        left, room, last = int(query["batch"]), int(query["max_bytes"]), 0
+        left, room, last = int(query["batch"]), int(query.get("max_bytes", 2**31)), 0
         pending = 0
         for sequence, message in found:
             if not left or (room < 0 and last):

@@ -58,6 +58,7 @@ def kept(life: Lived, path: Path) -> None:
         "seed": life.job.shape.seed,
         "rounds": life.job.shape.rounds,
         "only": life.job.only,
+        **({"single": True} if life.job.shape.is_single else {}),
     }
     path.write_text(json.dumps([*rows, row], indent=1) + "\n")
 
@@ -66,7 +67,7 @@ def command(job: Job) -> str:
     """Return the words that show *job* once more."""
     words = ["--seed", str(job.shape.seed), "--rounds", str(job.shape.rounds)]
     words += ["--busy", f"{job.shape.busy_s:g}", "--pause", f"{job.shape.pause_s:g}"]
-    words += ["--every", f"{job.every_s:g}"]
+    words += ["--every", f"{job.every_s:g}", *(["--single"] if job.shape.is_single else [])]
     if job.kinds is not None:
         words += ["--faults", ",".join(job.kinds)]
     if job.only is not None:

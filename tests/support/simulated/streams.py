@@ -116,8 +116,14 @@ class Consumer:
 
     def wants(self, message: Message) -> bool:
         """Return whether *message* is one of those that it filters for."""
-        wanted = self.config.get("filter_subject")
-        return wanted is None or matches(wanted, message.subject)
+        filters = self.filters
+        return not filters or any(matches(each, message.subject) for each in filters)
+
+    @property
+    def filters(self) -> list[str]:
+        """What it filters for, nothing for all."""
+        one = self.config.get("filter_subject")
+        return [one] if one is not None else self.config.get("filter_subjects", [])
 
 
 class Stream:
@@ -291,7 +297,7 @@ class Stream:
 
     def pending(self, consumer: Consumer) -> int:
         """Return how many messages *consumer* has still to deliver."""
-        is_filtered = consumer.config.get("filter_subject") is not None
+        is_filtered = bool(consumer.filters)
         count = 0
         # From the end: few are pending, and many stand before them.
         for number in reversed(self.messages):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, TextIO, TypeVar
@@ -75,6 +75,15 @@ class Shape:
     pause_s: float = 1.5
     # Bytes of a batch, 0 for the default.
     batch_bytes: int = 0
+    # Whether one stream holds all partitions.
+    is_single: bool = False
+
+
+def with_one_stream(shape: Shape) -> Shape:
+    """Return *shape* with one stream for three partitions, which are idle for a while again and
+    again.
+    """
+    return replace(shape, is_single=True, hosts=3, logs=1, partitions=3, pause_s=4.0)
 
 
 @dataclass(slots=True)
@@ -182,7 +191,7 @@ class World:
 
     def stream_names(self) -> list[str]:
         """Return the names of the streams of lines."""
-        return [self._names.stream(number) for number in range(self.shape.partitions)]
+        return [self._names.stream(number) for number in range(self._pipeline.stream_count)]
 
     def partition_of(self, host: str) -> int:
         """Return the partition of *host*."""
@@ -254,6 +263,8 @@ class World:
     def take_lines(self, *partitions: int) -> None:
         """Note that the streams of *partitions* lose messages that they had acknowledged."""
         self.may_be_late = True
+        if self.shape.is_single:
+            partitions = tuple(range(self.shape.partitions))
         for partition in partitions:
             self.ownership.take_lines(partition)
 
@@ -452,6 +463,7 @@ class World:
                     "rotation": {"maxBytes": 65536},
                 },
                 "local": {"shippers": shippers},
+                **({"stream": {"layout": "single"}} if self.shape.is_single else {}),
                 **({"batch": {"maxBytes": size}} if (size := self.shape.batch_bytes) else {}),
             },
         }
