@@ -106,10 +106,10 @@ def followers(
     limits: Limits | None = None,
 ) -> list[Follower]:
     """Return followers of all streams that hold lines of *host*, or of any host."""
-    names, subjects = pipeline.names, pipeline.subjects
+    names = pipeline.names
     wanted = [pipeline.stream_number_of(host)] if host else range(pipeline.stream_count)
     every_s = look_every_s(len(wanted))
-    subject = subjects.of_host(host) if host else subjects.of_all()
+    subject = pipeline.filter_of_host(host) if host else pipeline.subjects.of_all()
     return [
         Follower(js, names.stream(number), subject, since_ns, every_s, limits or Limits())
         for number in wanted

@@ -8,9 +8,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+import logpipeline
 from components.collecting import CollectorProcess, Source, collecting
 from components.collecting import pipeline as collectors_pipeline
 from components.pipeline_up import PipelineUp, run_command
@@ -73,7 +76,25 @@ async def test_each_line_is_in_the_files_of_one_collector(
         await eventually(lambda: collected() == sent, what="all lines are in files")
         words = ["-f", str(up.file), "--data", str(up.layout.data), "--nats", nats_server.url]
         check = await run_command("status", "--check", *words)
+        replayed = await run_command("replay", "--out", "-", *words)
+        nats: Any = {"nats": nats_server.url, "state": "kv", "until_caught_up": True}
+        of_one = await run_command("replay", "--out", "-", "--host", "host-3-1", *words)
+        consumed = [
+            (line.host, line.text.decode())
+            async for batch in logpipeline.consume("all", pipeline=up.file, **nats)
+            for line in batch.lines
+        ]
+        by_name = logpipeline.consume("other", stream="LP_default_test", **nats)
+        counted = sum([len(list(batch.lines)) async for batch in by_name])
+        removed = await run_command("stream", "purge", "--all", "--yes", *words)
 
+    every = [(host, line) for host, lines in sent.items() for line in lines]
+    assert sorted(consumed) == sorted(every)
+    assert counted == len(every)
+    assert replayed.returncode == 0, replayed.stderr
+    assert sorted(replayed.stdout.splitlines()) == sorted(line for _, line in every)
+    assert of_one.stdout.splitlines() == sent["host-3-1"]
+    assert f"{len(every)} messages were deleted" in removed.stdout
     assert streams["streams"] == ["LP_default_test"]
     assert check.returncode == 0, check.stdout
 
@@ -184,3 +205,33 @@ async def test_whatever_is_killed_each_line_is_there_once(
 
             sent = Counter(line for source in sources for line in source.sent.splitlines())
             await eventually(lambda: counted() == sent, within_s=60, what="each line is there once")
+
+
+async def test_a_stream_that_is_there_becomes_a_pipeline(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    """What stands in it is collected, what its shippers send goes on to where it went."""
+    async with jetstream(nats_server) as js:
+        config = {"name": "LOGS", "subjects": ["logs.>"], "max_bytes": 10**8, "discard": "new"}
+        await js.call("STREAM.CREATE.LOGS", {**config, "allow_direct": True})
+        host = "node-a"
+        subject = f"logs.p{partition_of(host, PARTITIONS)}.{host}"
+        await js.publish(subject, b"before")
+        exported = await run_command(
+            "export", "LOGS", "--partitions", str(PARTITIONS), "--nats", nats_server.url
+        )
+        wanted = parse(yaml.safe_load(exported.stdout))
+
+        report = await apply(js, await plan_pipeline(js, wanted), allow_data_loss=False)
+        await js.publish(subject, b"after")
+        await shared(js, "collector-0")
+        async with running(nats_server, wanted, tmp_path):
+            path = tmp_path / "logs" / host / "_files" / "_lines.log"
+            await eventually(
+                lambda: path.exists() and path.read_text() == "before\nafter\n",
+                within_s=30,
+                what="both lines are there",
+            )
+
+    assert report.is_complete
+    assert wanted.is_single_stream

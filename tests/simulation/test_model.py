@@ -28,7 +28,7 @@ from logpipeline.nats.connection import (
 )
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import PullReader, ReaderClosed
-from logpipeline.nats.scan import DirectReader, Range, Scan
+from logpipeline.nats.scan import DirectGets, DirectReader, Range, Scan, following
 from simulated.loop import WORLD, VirtualLoop
 from simulated.network import Network
 from simulated.server import Server
@@ -221,6 +221,31 @@ async def filtered(js: JetStream) -> Answers:
     return said
 
 
+async def several_subjects(js: JetStream) -> Answers:
+    """A consumer of two of three subjects, what the leader has of one, and how much is behind."""
+    await made(js)
+    for number in range(1, 10):
+        await js.publish(f"s.{'abc'[number % 3]}.x", b"%d" % number)
+    wanted = {"filter_subjects": ["s.a.>", "s.c.>"], "opt_start_seq": 3}
+    config = {**CONSUMER, **wanted, "name": "two", "deliver_policy": "by_start_sequence"}
+    info = await js.consumer_create("S", config, action="create")
+    said: Answers = [info["num_pending"]]
+    reader = PullReader(js, "S", "two", pull_bytes=1024)
+    await reader.open()
+    while len(said) < 6:
+        taken = await reader.take(timeout_s=1.0)
+        said += [[each.sequence, each.delivery, each.pending] for each in taken]
+    await reader.close()
+    gets = DirectGets(js, "S")
+    await gets.open()
+    for subject, sequence in (("s.b.>", 1), ("s.b.>", 5), ("s.b.>", 8), ("s.d.>", 1)):
+        leader = await js.next_from_leader("S", sequence, subject)
+        behind = await following(gets, subject, sequence)
+        said.append([leader and leader.sequence, behind and behind.messages])
+    await gets.close()
+    return said
+
+
 async def _until_closed(reader: PullReader) -> None:
     while True:
         await reader.take(timeout_s=1.0)
@@ -284,7 +309,16 @@ async def roll_back(js: JetStream, faults: Faults) -> Answers:
 
 
 FAULTS = (expiry, full, roll_back)
-SCRIPTS = (acknowledgements, limits, direct_gets, purges, values, consumers, filtered)
+SCRIPTS = (
+    acknowledgements,
+    limits,
+    direct_gets,
+    purges,
+    values,
+    consumers,
+    filtered,
+    several_subjects,
+)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)

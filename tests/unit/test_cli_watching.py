@@ -207,6 +207,18 @@ def test_a_partition_that_moves_does_not_shake_the_rates() -> None:
     assert rates == {"collector-0": 100.0, "collector-1": 0.0}
 
 
+def test_what_one_stream_of_all_partitions_stores_is_counted_once() -> None:
+    """Its end is that of each partition."""
+    states = [
+        [partition(number, stream="LOGS", last_sequence=end) for number in range(3)]
+        for end in (100, 110)
+    ]
+
+    view = watched(*(status(partitions=each) for each in states))
+
+    assert sum(row.stored_s for row in view.partitions) == 10.0
+
+
 def test_partitions_without_owner_or_stream_come_first() -> None:
     """Their state says what is wrong, and a move where it goes."""
     states = [

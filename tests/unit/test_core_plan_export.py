@@ -115,3 +115,48 @@ def test_streams_that_no_one_pipeline_would_make_are_refused(
     """The sentence names what does not fit."""
     with pytest.raises(NotExportable, match=why):
         export_streams([stream(), *others])
+
+
+def single(**fields: Any) -> dict[str, Any]:
+    """A stream that somebody made for all partitions."""
+    return stream(name="LOGS", subjects=["logs.>"], **fields)
+
+
+def test_one_stream_of_all_partitions_becomes_a_pipeline_of_one() -> None:
+    """As fshipper's documents begin: its subjects become those of the partitions."""
+    resource = export_streams([single()], partitions=8)
+
+    (wanted,) = (found.config for found in desired(parse(resource)).streams if found.name == "LOGS")
+    assert resource["spec"]["stream"]["layout"] == "single"
+    assert (resource["spec"]["subject"], resource["spec"]["partitions"]) == ("logs", 8)
+    assert wanted["subjects"] == sorted(f"logs.p{number}.>" for number in range(32))
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_what_one_stream_says_of_its_partitions_stays(count: int) -> None:
+    """Four of ours, and those of shippers that count six; or six of ours."""
+    subjects = [f"logs.p{number}.>" for number in range(6)]
+
+    resource = export_streams([single() | {"subjects": subjects}], partitions=count)
+
+    (wanted,) = (found.config for found in desired(parse(resource)).streams if found.name == "LOGS")
+    assert wanted["subjects"] == subjects
+
+
+def test_how_many_partitions_one_stream_holds_has_to_be_said() -> None:
+    """A wrong number would send hosts elsewhere than their shippers do."""
+    with pytest.raises(NotExportable, match="give --partitions"):
+        export_streams([single()])
+
+
+def test_a_consumer_of_one_stream_reads_all_of_it_or_one_host() -> None:
+    """Not a partition, which a template of one stream cannot choose."""
+    every = {"durable_name": "all", "ack_policy": "explicit"}
+    host = {**every, "durable_name": "one", "filter_subject": "logs.p1.web2"}
+    part = {**every, "filter_subject": "logs.p3.>"}
+
+    resource = export_streams([single()], {"LOGS": [every, host]}, partitions=2)
+
+    assert [each.get("filterHost") for each in resource["spec"]["consumers"]] == [None, "web2"]
+    with pytest.raises(NotExportable, match="a template reads a whole stream"):
+        export_streams([single()], {"LOGS": [part]}, partitions=2)

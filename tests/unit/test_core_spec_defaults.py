@@ -23,6 +23,7 @@ DEFAULTS: dict[str, Any] = {
     "nats.managed.syncInterval": "always",
     "nats.jsDomain": "",
     "nats.tlsFirst": False,
+    "stream.layout": "partitions",
     "stream.storage": "file",
     "stream.retention": "limits",
     "stream.discard": "new",

@@ -147,6 +147,18 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {**EXTERNAL, **collectors(group="audit")},
     ),
     "external-group": (EXTERNAL, "collectors.group", {**EXTERNAL, **collectors(replicas=0)}),
+    "single-few-partitions": (
+        {"partitions": 65, "stream": {"layout": "single"}}, "partitions",
+        {"partitions": 64, "stream": {"layout": "single"}},
+    ),
+    "single-without-overrides": (
+        {"stream": {"layout": "single", "overrides": [{"partitions": "0"}]}}, "stream.overrides",
+        {"stream": {"overrides": [{"partitions": "0"}]}},
+    ),
+    "single-consumers-read-all": (
+        {**consumer(partitions="0"), "stream": {"layout": "single"}}, "consumers",
+        {**consumer(filterHost="web1"), "stream": {"layout": "single"}},
+    ),
     "one-local-login": (
         {"local": {"nats": {"tokenFile": "/t", "credsFile": "/c"}}}, "local.nats",
         {"local": {"nats": {"tokenFile": "/t", "caFile": "/c"}}},
@@ -290,6 +302,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "subject-stays": ({}, {"subject": "logs"}, "subject"),
     "partitions-stay": ({"partitions": 10}, {"partitions": 11}, "partitions"),
     "stream-name-stays": ({"stream": {"name": "A"}}, {"stream": {"name": "B"}}, "stream.name"),
+    "layout-stays": ({}, {"stream": {"layout": "single"}}, "stream.layout"),
     "storage-stays": ({}, {"stream": {"storage": "memory"}}, "stream.storage"),
     "workqueue-stays": ({}, {"stream": {"retention": "workqueue"}}, "stream.retention"),
     "deny-delete-stays": ({"stream": {"denyDelete": True}}, {}, "stream.denyDelete"),

@@ -79,6 +79,7 @@ async def _replay(target: Target, question: Question, args: argparse.Namespace) 
         reader = Reader(
             js,
             target.pipeline.stream_subjects,
+            target.pipeline.filter_of_host(question.host) if question.host else None,
             question,
             sink_of,
             PULL_BUDGET_BYTES // together,

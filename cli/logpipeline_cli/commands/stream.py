@@ -94,8 +94,7 @@ async def _purge(target: Target, args: argparse.Namespace) -> int:
     pipeline = target.pipeline
     host = check_host(args.host) if args.host else None
     numbers = [pipeline.stream_number_of(host)] if host else _numbers(args, pipeline.stream_count)
-    subjects = pipeline.subjects
-    body: dict[str, Any] = {"filter": subjects.of_host(host)} if host else {}
+    body: dict[str, Any] = {"filter": pipeline.filter_of_host(host)} if host else {}
     if args.keep:
         body["keep"] = args.keep
     async with connected(target, "stream") as js:

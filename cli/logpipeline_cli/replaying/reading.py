@@ -210,12 +210,15 @@ SinkOf = Callable[[int, Span], Sink]
 
 
 class Reader:
-    """Reads partitions at the same time; counts *messages*, *lines* and *unreadable* messages."""
+    """Reads streams at the same time, of each what *subject* matches, or all; counts *messages*,
+    *lines* and *unreadable* messages.
+    """
 
     def __init__(
         self,
         js: JetStream,
         subjects: Subjects,
+        subject: str | None,
         question: Question,
         sink_of: SinkOf,
         pull_bytes: int,
@@ -224,6 +227,7 @@ class Reader:
         self.messages = self.lines = self.unreadable = 0
         self._js = js
         self._subjects = subjects
+        self._subject = subject
         self._question = question
         self._sink_of = sink_of
         self._pull_bytes = pull_bytes
@@ -304,13 +308,12 @@ class Reader:
         sink.passed(delivered)
 
     def _scan(self, span: Span, wanted: Range, *, headers_only: bool = False) -> Scan:
-        host = self._question.host
         return Scan(
             self._js,
             span.stream,
             wanted,
             created=span.created,
-            subject=self._subjects.of_host(host) if host else None,
+            subject=self._subject,
             headers_only=headers_only,
             pull_bytes=self._pull_bytes,
         )

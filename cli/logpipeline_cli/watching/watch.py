@@ -219,12 +219,15 @@ class Watch:
             if not answer.is_silent
             for each in answer.status.get("partitions", [])
         }
-        rows = []
+        rows, streams = [], set[str]()
         for state in status["partitions"]:
             number = int(state["partition"])
             counted = written.get((state["owner"], number), {})
             key = "partition", number
-            stored = self._counters.observe((key, "stored"), at_s, state["last_sequence"])
+            # What one stream of several partitions stores is counted with the first of them.
+            end = 0 if state["stream"] in streams else state["last_sequence"]
+            streams.add(state["stream"])
+            stored = self._counters.observe((key, "stored"), at_s, end)
             rows.append(
                 PartitionRow(
                     partition=number,

@@ -29,25 +29,32 @@ def server_without_resource(nats: NatsOptions | str | None) -> NatsOptions:
 
 
 async def pipeline_of_streams(js: JetStream, base: str) -> LogPipeline:
-    """Return a resource for the streams *base*``_0``, *base*``_1`` and so on; what only a resource
-    says is as by default.
+    """Return a resource for the streams *base*``_0``, *base*``_1`` and so on, or for the one stream
+    *base*; what only a resource says is as by default.
 
     Raises:
         NoPipeline: there are no such streams, or they are not those of a pipeline.
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
-    partitions = count_of(base, await stream_names(js))
-    info = await js.stream_info(f"{base}_0")
+    names = await stream_names(js)
+    # One partition's stream must not pass for all of them.
+    is_numbered = re.search(r"_[0-9]+$", base) is not None
+    is_single = base in names and f"{base}_0" not in names and not is_numbered
+    # A reader of one stream need not know how many partitions it holds.
+    partitions = 0 if is_single else count_of(base, names)
+    first = base if is_single else f"{base}_0"
+    info = await js.stream_info(first)
     subjects = info["config"].get("subjects", []) if info else []
     roots = {root_of(subject) for subject in subjects}
     root = roots.pop() if len(roots) == 1 else None
     if root is None:
         raise NoPipeline(
-            f"stream {base}_0 stores {', '.join(subjects) or 'no subjects'}, and a pipeline's "
+            f"stream {first} stores {', '.join(subjects) or 'no subjects'}, and a pipeline's "
             "would store <subject>.p0.>: give the resource with pipeline=FILE"
         )
     name = re.sub(r"[^a-z0-9]+", "-", base.lower()).strip("-") or "streams"
-    spec = {"subject": root, "partitions": partitions, "stream": {"name": base}}
+    stream = {"name": base, **({"layout": "single"} if is_single else {})}
+    spec = {"subject": root, "partitions": partitions, "stream": stream}
     head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
     return parse({**head, "spec": spec})
 

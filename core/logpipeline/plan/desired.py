@@ -227,6 +227,7 @@ def desired(
         adopt=pipeline.spec.stream.adopt,
         is_external=pipeline.spec.stream.external,
         partitions=pipeline.spec.partitions,
+        is_single=pipeline.is_single_stream,
         state_bucket=pipeline.names.state_bucket,
         assignment=assignment_key(pipeline.spec.collectors.group),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from logpipeline.partition import partition_of
@@ -23,6 +24,7 @@ from logpipeline.spec.partition_list import selection_of
 _POLICY_NAMES = {theirs: ours for ours, theirs in POLICIES.items()}
 
 _NAME = re.compile(r"(?P<base>.+)_(?P<partition>\d+)")
+_ALL = re.compile(r"(?P<root>[^*>]+)\.>")
 _SUBJECT = re.compile(r"(?P<root>.+)\.p(?P<partition>\d+)\.>")
 # What a LogPipeline can say of a stream, and how it is called there.
 _PLAIN = {
@@ -93,10 +95,10 @@ _UNSAID: Mapping[str, Any] = {"ack_policy": "", "backoff": []}
 
 
 def export_consumers(
-    found: Mapping[int, Iterable[Config]], *, root: str, partitions: int
+    found: Mapping[int, Iterable[Config]], *, root: str, partitions: int, is_single: bool = False
 ) -> list[dict[str, Any]]:
     """Return the templates that would make the consumers *found* in each partition of the subject
-    *root*, by their names.
+    *root*, by their names; where the pipeline *is_single*, those of its one stream, 0.
 
     Raises:
         UntranslatableConsumer: one has what a template cannot say, or two of a name differ.
@@ -105,7 +107,10 @@ def export_consumers(
     places: dict[str, list[int]] = {}
     for partition, configs in sorted(found.items()):
         for config in configs:
-            template = _template(config, root=root, partition=partition, partitions=partitions)
+            host_of = partial(_host, root=root, partitions=partitions)
+            template = _template(
+                config, partition, partial(host_of, None if is_single else partition)
+            )
             name = template["name"]
             former = templates.setdefault(name, template)
             if former != template:
@@ -121,7 +126,9 @@ def export_consumers(
     return [templates[name] for name in sorted(templates)]
 
 
-def _template(config: Config, *, root: str, partition: int, partitions: int) -> dict[str, Any]:
+def _template(
+    config: Config, partition: int, host_of: Callable[[str, str], str | None]
+) -> dict[str, Any]:
     full = normal_consumer(config)
     name = str(config.get("durable_name") or config.get("name"))
     strange = sorted(
@@ -136,7 +143,7 @@ def _template(config: Config, *, root: str, partition: int, partitions: int) -> 
     template: dict[str, Any] = {"name": name}
     if not full["durable_name"]:
         template["durable"] = False
-    host = _host(full["filter_subject"], name, root, partition, partitions)
+    host = host_of(full["filter_subject"], name)
     if host is not None:
         template["filterHost"] = host
     if full["deliver_subject"]:
@@ -151,16 +158,21 @@ def _template(config: Config, *, root: str, partition: int, partitions: int) -> 
     return template | ({"metadata": metadata} if metadata else {})
 
 
-def _host(subject: str, name: str, root: str, partition: int, partitions: int) -> str | None:
-    """Return the host whose messages alone pass the filter *subject*; None where all do."""
-    if subject in ("", ">", f"{root}.>", f"{root}.p{partition}.>"):
+def _host(
+    partition: int | None, subject: str, name: str, *, root: str, partitions: int
+) -> str | None:
+    """Return the host whose messages alone pass the filter *subject*; None where all of the stream
+    do, which is that of *partition*, or None for all.
+    """
+    if subject in ("", ">", f"{root}.>") or subject == f"{root}.p{partition}.>":
         return None
-    found = re.fullmatch(re.escape(f"{root}.p{partition}.") + r"([^*>]+)", subject)
-    if found is None or partition_of(found[1], partitions) != partition:
+    where = r"(\d+)" if partition is None else f"({partition})"
+    found = re.fullmatch(re.escape(f"{root}.p") + where + r"\.([^*>]+)", subject)
+    if found is None or partition_of(found[2], partitions) != int(found[1]):
         raise UntranslatableConsumer(
-            f"consumer {name} reads {subject}: a template reads a partition, or one host of it"
+            f"consumer {name} reads {subject}: a template reads a whole stream, or one host of it"
         )
-    return found[1]
+    return found[2]
 
 
 def _target(full: Mapping[str, Any], name: str, partition: int) -> str:
@@ -190,14 +202,18 @@ def export_streams(
     *,
     partitions: int | None = None,
 ) -> dict[str, Any]:
-    """Return the resource whose streams have these configurations, one a partition, and the
-    *consumers* of each stream's name; it adopts them.
+    """Return the resource whose streams have these configurations, one a partition or one for all,
+    and the *consumers* of each stream's name; it adopts them.
 
-    Without *partitions* there are as many as the highest number needs.
+    Without *partitions* there are as many as the highest number needs; one stream for all does not
+    say how many.
 
     Raises:
         NotExportable: names, subjects or other fields fit no LogPipeline, or not the same one.
     """
+    single_root = _single_root(streams[0]) if len(streams) == 1 else None
+    if single_root is not None:
+        return _single(streams[0], consumers or {}, single_root, partitions)
     by_partition = _by_partition(streams)
     full = {number: normal_stream(config) for number, config in by_partition.items()}
     first = by_partition[min(by_partition)]
@@ -229,22 +245,69 @@ def export_streams(
     return resource
 
 
+def _single_root(config: Config) -> str | None:
+    """Return the root of the subjects of a stream that holds all partitions, None for another."""
+    subjects = normal_stream(config)["subjects"]
+    if len(subjects) == 1 and (all_of := _ALL.fullmatch(subjects[0])):
+        return None if _SUBJECT.fullmatch(subjects[0]) else all_of["root"]
+    found = [_SUBJECT.fullmatch(subject) for subject in subjects]
+    numbers = sorted(int(each["partition"]) for each in found if each)
+    roots = {each["root"] if each else None for each in found}
+    is_whole = len(roots) == 1 and numbers == [*range(len(subjects))]
+    is_of_one = _NAME.fullmatch(str(config["name"])) is not None and len(subjects) == 1
+    return roots.pop() if is_whole and not is_of_one else None
+
+
+def _single(
+    config: Config,
+    consumers: Mapping[str, Iterable[Config]],
+    root: str,
+    partitions: int | None,
+) -> dict[str, Any]:
+    """Return the resource whose one stream has this configuration."""
+    stream = str(config["name"])
+    if partitions is None:
+        raise NotExportable(
+            f"stream {stream} holds all partitions, and does not say how many its shippers count: "
+            "give --partitions"
+        )
+    _check_fields(config)
+    full = normal_stream(config)
+    _check_limit(full, f"stream {stream}")
+    stored = len(full["subjects"])
+    # What it stores of other counts, if it says so.
+    foreign = {} if stored == 1 else {"foreignPartitions": stored if stored > partitions else 0}
+    namespace, name = _identity(full["metadata"], stream)
+    spec: dict[str, Any] = {
+        "subject": root,
+        "partitions": partitions,
+        "stream": {
+            "layout": "single",
+            "name": stream,
+            **_stream(full),
+            **foreign,
+            "adopt": True,
+        },
+    }
+    if templates := _templates({0: config}, consumers, root, partitions, is_single=True):
+        spec["consumers"] = templates
+    resource = {
+        "apiVersion": API_VERSION,
+        "kind": "LogPipeline",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+    _check(resource, {0: config})
+    return resource
+
+
 def _by_partition(streams: Sequence[Config]) -> dict[int, Config]:
     found: dict[int, Config] = {}
     places: set[tuple[str, str]] = set()
     for config in streams:
         full = normal_stream(config)
         base, root, partition = _place(str(config["name"]), full["subjects"])
-        strange = sorted(
-            field
-            for field, default in STREAM_DEFAULTS.items()
-            if field not in _EXPRESSED and full[field] != default
-        )
-        if strange:
-            raise NotExportable(
-                f"stream {config['name']} has {', '.join(strange)} set, which a LogPipeline cannot "
-                "say: take them back first, or leave the stream as it is"
-            )
+        _check_fields(config)
         places.add((base, root))
         found[partition] = config
     if len(places) != 1:
@@ -253,6 +316,28 @@ def _by_partition(streams: Sequence[Config]) -> dict[int, Config]:
             f"these streams are not those of one pipeline ({names}): name the ones of one base"
         )
     return found
+
+
+def _check_fields(config: Config) -> None:
+    full = normal_stream(config)
+    strange = sorted(
+        field
+        for field, default in STREAM_DEFAULTS.items()
+        if field not in _EXPRESSED and full[field] != default
+    )
+    if strange:
+        raise NotExportable(
+            f"stream {config['name']} has {', '.join(strange)} set, which a LogPipeline cannot "
+            "say: take them back first, or leave the stream as it is"
+        )
+
+
+def _check_limit(full: Mapping[str, Any], what: str) -> None:
+    if full["max_bytes"] <= 0:
+        raise NotExportable(
+            f"{what} has no limit in max_bytes, and each of a LogPipeline's has one: give it one "
+            "first (`nats stream edit --max-bytes`)"
+        )
 
 
 def _most_common(configs: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -271,11 +356,7 @@ def _overrides(full: Mapping[int, dict[str, Any]], usual: dict[str, Any]) -> lis
     """Return the limits of those partitions that have others than the *usual* ones."""
     others: dict[str, tuple[list[int], dict[str, Any]]] = {}
     for partition, found in sorted(full.items()):
-        if found["max_bytes"] <= 0:
-            raise NotExportable(
-                f"the stream of partition {partition} has no limit in max_bytes, and each of a "
-                "LogPipeline's has one: give it one first (`nats stream edit --max-bytes`)"
-            )
+        _check_limit(found, f"the stream of partition {partition}")
         limits = {
             word: written(found[field])
             for field, (word, written) in _LIMITS.items()
@@ -291,13 +372,15 @@ def _templates(
     consumers: Mapping[str, Iterable[Config]],
     root: str,
     partitions: int,
+    *,
+    is_single: bool = False,
 ) -> list[dict[str, Any]]:
     found = {
         partition: [each for each in consumers.get(str(config["name"]), ()) if not _is_ours(each)]
         for partition, config in by_partition.items()
     }
     try:
-        return export_consumers(found, root=root, partitions=partitions)
+        return export_consumers(found, root=root, partitions=partitions, is_single=is_single)
     except UntranslatableConsumer as error:
         raise NotExportable(
             f"{error}; or leave consumers out, they stay as they are (--no-consumers)"
@@ -322,6 +405,10 @@ def _check(resource: dict[str, Any], by_partition: Mapping[int, Config]) -> None
         if theirs["max_consumers"] == -1:
             # The server's own limit then; ours is written, and removes no consumer.
             ours["max_consumers"] = -1
+        if len(theirs["subjects"]) == 1 and len(ours["subjects"]) > 1:
+            # One for all subjects stores those of the partitions from then on: of another one
+            # nothing would be read.
+            ours["subjects"] = theirs["subjects"]
         differing = sorted(
             field for field in theirs if field != "metadata" and theirs[field] != ours[field]
         )

@@ -136,6 +136,7 @@ class Desired:
     *root* is the filter below which no stream of others may lie; *payload_bytes* is the largest
     message that shippers will send. *External* streams are another pipeline's, and stay as they
     are. The key *assignment* of the bucket *state_bucket* holds the former number of *partitions*.
+    The last of *streams* holds all of them if it *is_single*.
     """
 
     pipeline: str
@@ -145,6 +146,7 @@ class Desired:
     adopt: bool = False
     is_external: bool = False
     partitions: int = 0
+    is_single: bool = False
     state_bucket: str = ""
     assignment: str = ""
 

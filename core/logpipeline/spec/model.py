@@ -114,6 +114,16 @@ class LogPipeline:
         """Return the number of the stream that holds the lines of *host*."""
         return 0 if self.is_single_stream else partition_of(host, self.spec.partitions)
 
+    def filter_of_host(self, host: str) -> str:
+        """Return the filter of what the stream with the lines of *host* holds of it: one stream for
+        all also has what a shipper put into another partition.
+
+        Raises:
+            BadHost: see `subjects.check_host`.
+        """
+        subjects = self.subjects
+        return subjects.of_host_anywhere(host) if self.is_single_stream else subjects.of_host(host)
+
     @property
     def subjects(self) -> Subjects:
         """The subjects of its partitions."""

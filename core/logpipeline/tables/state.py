@@ -99,7 +99,7 @@ async def table_of(
     Raises:
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
-    names, committed = pipeline.names, {each.stream: each.committed for each in partitions}
+    names, committed = pipeline.names, _committed(partitions)
     streams = [names.stream(number) for number in range(pipeline.stream_count)]
     infos = await _infos(js, streams)
     key = table_key(pipeline.namespace, pipeline.name)
@@ -116,9 +116,17 @@ async def tables_of(
     """
     bucket = Bucket(js, pipeline.names.state_bucket)
     keys = sorted(table_keys(await keys_of(js, bucket), pipeline))
-    committed = {each.stream: each.committed for each in partitions if each.is_there}
+    committed = _committed([each for each in partitions if each.is_there])
     infos = await _infos(js, committed if keys else ())
     return [await _table(js, key, pipeline, infos, committed) for key in keys]
+
+
+def _committed(partitions: Iterable[PartitionState]) -> dict[str, int]:
+    """Return up to where each stream is in files: all of its partitions."""
+    committed: dict[str, int] = {}
+    for each in partitions:
+        committed[each.stream] = min(each.committed, committed.get(each.stream, each.committed))
+    return committed
 
 
 async def _infos(js: JetStream, streams: Iterable[str]) -> list[_Info]:

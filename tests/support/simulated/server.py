@@ -320,15 +320,17 @@ class Server:
         begin = int(query.get("seq", 1))
         if "start_time" in query:
             begin = stream.since(time_ns_of(query["start_time"]))
-        found = stream.following(begin, query["next_by_subj"])
+        found = list(stream.following(begin, query["next_by_subj"]))
         left, room, last = int(query["batch"]), int(query.get("max_bytes", 2**31)), 0
         pending = 0
-        for sequence, message in found:
+        for number, (sequence, message) in enumerate(found, 1):
             if not left or (room < 0 and last):
                 pending += 1
                 continue
             left, room, last = left - 1, room - message.size, sequence
-            self.publish(reply, message.data, headers=_with_place(stream, sequence, message))
+            behind = {"Nats-Num-Pending": len(found) - number}
+            headers = _with_place(stream, sequence, message, **behind)
+            self.publish(reply, message.data, headers=headers)
         if not last:
             self.publish(reply, b"", headers=b"NATS/1.0 404 Message Not Found\r\n\r\n")
             return
@@ -426,13 +428,14 @@ def _found(stream: Stream, query: Mapping[str, Any]) -> tuple[int, Message] | No
     return stream.at(int(query["seq"]))
 
 
-def _with_place(stream: Stream, sequence: int, message: Message) -> bytes:
-    """Return the headers of *message* with what the server adds to an answer."""
+def _with_place(stream: Stream, sequence: int, message: Message, **more: object) -> bytes:
+    """Return the headers of *message* with what the server adds to an answer, and *more*."""
     before = message.headers[:-2] if message.headers else b"NATS/1.0\r\n"
     place = {
         "Nats-Stream": stream.name,
         "Nats-Subject": message.subject,
         "Nats-Sequence": sequence,
         "Nats-Time-Stamp": rfc3339_of(message.time_ns),
+        **more,
     }
     return before + "".join(f"{k}: {v}\r\n" for k, v in place.items()).encode() + b"\r\n"
