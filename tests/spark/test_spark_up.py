@@ -29,8 +29,8 @@ def numbered(first: int, end: int) -> list[str]:
 class UpWithTable(PipelineUp):
     """A pipeline that keeps a table."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, table={"enabled": True, "every": "1s"})
+    def __init__(self, folder: Path, **spec: Any) -> None:
+        super().__init__(folder, table={"enabled": True, "every": "1s"}, **spec)
 
     @property
     def storage(self) -> LocalStorage:
@@ -84,8 +84,9 @@ async def test_lines_stand_in_the_table_once_whatever_ends(up: UpWithTable) -> N
 
 
 @pytest.mark.timeout(240)
-async def test_other_shippers_leave_the_table_as_it_is(up: UpWithTable) -> None:
-    """They are stopped and started; the table's job runs on."""
+async def test_other_shippers_leave_the_table_as_it_is(tmp_path: Path) -> None:
+    """They are stopped and started; the table's job runs on. One stream holds all partitions."""
+    up = UpWithTable(tmp_path, stream={"layout": "single"})
     async with up:
         up.append(numbered(0, 10))
         await up.in_table(numbered(0, 10))

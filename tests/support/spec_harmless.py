@@ -37,8 +37,8 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         "deletionPolicy",
         *_each(
             "stream",
-            "storage retention discard replicas maxAge duplicateWindow maxBytes maxMsgs maxMsgSize "
-            "maxMsgsPerSubject maxConsumers compression foreignPartitions denyDelete denyPurge "
+            "layout storage retention discard replicas maxAge duplicateWindow maxBytes maxMsgs "
+            "maxMsgSize maxMsgsPerSubject maxConsumers compression foreignPartitions denyDelete denyPurge "
             "allowDirect placement.cluster placement.tags[] metadata trim trimAbove "
             "skipTablesAbove external",
         ),

@@ -46,7 +46,8 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
     every field that it has.
     """
     spec = {
-        "cluster": "c", "partitions": 7, "subject": "logs", "stream": {"name": "LOGS"},
+        "cluster": "c", "partitions": 7, "subject": "logs",
+            "stream": {"name": "LOGS", "layout": "single", "foreignPartitions": 9},
         "collectors": {
             "group": "g", "path": "{host}/x.log", "filePath": "{host}/y", "output": "json",
             "rotation": {"maxBytes": "1Mi", "maxAge": "2h"}, "compression": "none",

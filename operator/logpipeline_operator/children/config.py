@@ -83,6 +83,14 @@ def for_collector(pipeline: LogPipeline) -> LogPipeline:
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
 
+def _stream(stream: Stream) -> Stream:
+    """Return what pods need of the streams to find them, and to read one of all partitions."""
+    if stream.layout == "single":
+        foreign = stream.foreign_partitions
+        return Stream(layout=stream.layout, name=stream.name, foreign_partitions=foreign)
+    return Stream(name=stream.name)
+
+
 def for_table(pipeline: LogPipeline) -> LogPipeline:
     """Return *pipeline* as its table's job reads it."""
     given = pipeline.spec.table
@@ -237,7 +245,7 @@ def _common(pipeline: LogPipeline) -> LogPipelineSpec:
             js_domain=spec.nats.js_domain,
             tls_first=spec.nats.tls_first,
         ),
-        stream=Stream(name=spec.stream.name),
+        stream=_stream(spec.stream),
     )
 
 
