@@ -38,8 +38,8 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         *_each(
             "stream",
             "layout storage retention discard replicas maxAge duplicateWindow maxBytes maxMsgs "
-            "maxMsgSize maxMsgsPerSubject maxConsumers compression foreignPartitions denyDelete denyPurge "
-            "allowDirect placement.cluster placement.tags[] metadata trim trimAbove "
+            "maxMsgSize maxMsgsPerSubject maxConsumers compression foreignPartitions denyDelete "
+            "denyPurge allowDirect placement.cluster placement.tags[] metadata trim trimAbove "
             "skipTablesAbove external",
         ),
         *_each("stream.overrides[]", "partitions maxBytes maxAge maxMsgs"),
