@@ -274,25 +274,27 @@ class Chain(ReadCounters):
         self._open_files.open_unfinished(self._generations, now_s)
 
     def read(self, now_s: float) -> Chunk | None:
-        """Return the next bytes after the last chunk that was read, or None while no line is
-        complete.
-        """
+        """Return the next bytes behind the last chunk, or None while no line is complete."""
         for _ in range(_REPLACED_MAX):
             if self._match_again_at_s is not None and now_s >= self._match_again_at_s:
                 self._match_files(now_s)
             self._settle(now_s)
             found = self._read_oldest(now_s)
-            if found is not Outcome.REPLACED:
+            if not isinstance(found, Outcome):
                 return found
             # A copy of the replaced bytes comes before the new bytes of the file: match first.
         return None
 
-    def _read_oldest(self, now_s: float) -> Chunk | Literal[Outcome.REPLACED] | None:
-        """Return the next bytes of the oldest generation that has any; `Outcome.REPLACED` if one
-        was found whose file holds other bytes now, and was given another generation.
+    def _read_oldest(self, now_s: float) -> Chunk | Outcome | None:
+        """Return the next bytes of the oldest generation that has any; an outcome if one's file
+        holds other bytes now, so that it got another generation, or if one grew that was passed.
         """
+        passed: list[Generation] = []
         for generation in list(self._generations):
-            if generation.is_read or self._is_passed(generation, now_s):
+            if generation.is_read:
+                continue
+            if self._is_passed(generation, now_s):
+                passed.append(generation)
                 continue
             if not self._is_ending and self._unsure.has_to_wait(generation, now_s):
                 return None
@@ -302,7 +304,8 @@ class Chain(ReadCounters):
                 return None
             try:
                 patience = self._patience(generation, now_s)
-                found = self._tail.next(generation, now_s, patience, self._previous(generation))
+                previous = self._previous(generation)
+                found = self._tail.next(generation, now_s, patience, previous, passed)
             except Inconclusive:
                 # The next listing, or the next free descriptor, decides.
                 generation.try_again(now_s + self._limits.grace_s / 2)
@@ -322,6 +325,8 @@ class Chain(ReadCounters):
                 case Outcome.REPLACED:
                     self._note_replaced(generation, now_s)
                     return Outcome.REPLACED
+                case Outcome.GROWN:
+                    return found
                 case Outcome.WAITING:
                     return None
                 case Outcome.PASSED:
@@ -556,7 +561,7 @@ class Chain(ReadCounters):
         return next((each for each in every if id in (each.id, each.former)), None)
 
     def birth(self, id: str) -> list[Any]:
-        """Return, as JSON, the state by which a new chain recognises the generation *id*; it must
+        """Return, as JSON, the state by which a new chain recognises the generation *id*. It must
         be on disk before the first bytes of *id* are sent.
         """
         found = self._find(id)

@@ -4,6 +4,8 @@ and cuts the bytes at the end of a line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -39,6 +41,7 @@ class Outcome(Enum):
     PASSED = "passed"  # some may come some day: newer files do not wait for them
     ENDED = "ended"  # none will come
     REPLACED = "replaced"  # the file holds other bytes than those that were read
+    GROWN = "grown"  # an older file, which was passed, has got some, which come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +99,10 @@ class Tail:
         now_s: float,
         patience: Patience,
         previous: Previous | None,
+        passed: Sequence[Generation] = (),
     ) -> Chunk | Outcome:
         """Return the next bytes of *generation*, or why there are none; *previous* is the
-        generation before it.
+        generation before it, *passed* are older ones that it does not wait for.
 
         Raises:
             Inconclusive, Unreadable, OSError: it cannot be read now.
@@ -108,7 +112,14 @@ class Tail:
             return Outcome.REPLACED
         if generation.read.offset == 0 and self._format == "plain":
             self._skip_hole(generation, handle)
-        data, end, found = self._read(generation, handle, patience)
+        until = None
+        if passed:
+            # The length comes first: what is behind it may have been written after what the older
+            # ones get meanwhile.
+            until = None if patience.may_pass else handle.size()
+            if any(self.look_again(each, now_s) for each in passed):
+                return Outcome.GROWN
+        data, end, found = self._read(generation, handle, patience, until)
         # Verified after the read: if the file was truncated before or meanwhile, the bytes before
         # the offset are others now. In a packed file they would have to be unpacked once more.
         if not handle.compressed and not generation.verify(handle):
@@ -128,6 +139,15 @@ class Tail:
         if not patience.may_pass:
             return Outcome.WAITING
         return Outcome.ENDED if patience.is_final and not data else Outcome.PASSED
+
+    def look_again(self, generation: Generation, now_s: float) -> bool:
+        """Return whether the open file of *generation*, which was read to its end, has more."""
+        handle = generation.handle
+        if handle is None or not handle.is_open or handle.compressed:
+            return False
+        with suppress(OSError):
+            generation.observe(handle, now_s)
+        return generation.is_waiting
 
     def _skip_hole(self, generation: Generation, handle: Handle) -> None:
         """Begin after the NULs that a truncation left before the first line."""
@@ -205,25 +225,29 @@ class Tail:
         return self._format == "cri" and bool(open_streams(last))
 
     def _read(
-        self, generation: Generation, handle: Handle, patience: Patience
+        self, generation: Generation, handle: Handle, patience: Patience, until: int | None
     ) -> tuple[bytes, int, Cut]:
-        """Return the next bytes, the offset up to which the end of a line was searched, and how
-        many of the bytes may be sent.
+        """Return the next bytes, of those before *until*, the offset up to which the end of a line
+        was searched, and how many of the bytes may be sent.
         """
+
+        def read(at: int, size: int) -> bytes:
+            return handle.read(at, size if until is None else max(0, min(size, until - at)))
+
         start, window = generation.read.offset, self._limits.window_bytes
         longest = self._limits.line_bytes
         if generation.searched > start and not patience.may_pass:
             # A long line that is still being written: only its new bytes are searched.
-            fresh = handle.read(generation.searched, longest)
+            fresh = read(generation.searched, longest)
             end = generation.searched + len(fresh)
             if b"\n" not in fresh and end - start < longest:
                 return b"", end, Cut(0)
             window = longest
-        data = handle.read(start, window)
+        data = read(start, window)
         is_short = not cut(data, self._format, line_bytes_max=longest, closed=False).length
         if is_short and len(data) == window < longest:
             # The line goes on behind the window, also in a file that ended.
-            data = handle.read(start, longest)
+            data = read(start, longest)
         if handle.reader.broken:
             # The bytes before the damage end anywhere: their end must not pass for that of a line.
             patience = replace(patience, is_final=False)
