@@ -161,7 +161,8 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "--partitions",
         type=count,
         metavar="N",
-        help="the number of partitions (default: as many as the highest stream number needs)",
+        help="the number of partitions (default: as many as the highest stream number needs; one "
+        "stream of all partitions needs it)",
     )
     parser.add_argument(
         "--no-consumers", action="store_true", help="leave out the streams' consumers"
@@ -354,9 +355,9 @@ processed the batch) in its environment.""",
     Command(
         name="export",
         help="write existing streams and consumers as a LogPipeline",
-        description="Write existing streams of one base, and their consumers, as a LogPipeline\n"
-        "that adopts them as they are. Nothing is changed. The server is that of $NATS_URL, with\n"
-        "$NATS_CREDS, $NATS_CA, $NATS_CERTIFICATE and $NATS_KEY.",
+        description="Write existing streams of one base, or one stream of all partitions, and\n"
+        "their consumers, as a LogPipeline that adopts them as they are. Nothing is changed. The\n"
+        "server is that of $NATS_URL, with $NATS_CREDS, $NATS_CA, $NATS_CERTIFICATE and $NATS_KEY.",
         example="logpipeline export LOGS > logpipeline.yaml",
         add=_export,
         run="commands.stream:export",
