@@ -21,7 +21,6 @@ from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Unreadable, open_reader
 from logpipeline_shipper.files.reader import Reader
-from logpipeline_shipper.files.tail import Tail
 
 
 def write_and_read_most(folder: Folder) -> tuple[bytes, list[Chunk]]:
@@ -31,55 +30,6 @@ def write_and_read_most(folder: Folder) -> tuple[bytes, list[Chunk]]:
     read = folder.drain()
     append(folder.live, data[-5:])
     return data, read
-
-
-def passed_over(folder: Folder) -> Path:
-    """Have the log renamed, and read as far as it goes for longer than newer lines wait for it;
-    return its new path.
-    """
-    append(folder.live, HEADER + b"1\n")
-    folder.drain()
-    renamed = folder.live.rename(folder.live.with_name("app.log.1"))
-    append(folder.live, b"")
-    folder.read()
-    folder.now_s += 2 * GRACE_S
-    assert folder.read() == []
-    return renamed
-
-
-def test_lines_of_a_renamed_log_that_came_late_are_before_those_that_came_later(
-    tmp_path: Path,
-) -> None:
-    """A rotator took long until the program wrote to the new file: what the old one got since then
-    is not in the last listing, nor is what the new one got.
-    """
-    folder = Folder(tmp_path)
-    renamed = passed_over(folder)
-    append(renamed, b"2\n")
-    append(folder.live, HEADER + b"3\n")
-
-    assert joined(folder.read_on()) == b"2\n" + HEADER + b"3\n"
-
-
-def test_nothing_of_the_new_file_passes_what_is_written_to_the_old_one_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines come to both between a look at the old file and the reading of the new one."""
-    folder = Folder(tmp_path)
-    renamed = passed_over(folder)
-    append(folder.live, HEADER)
-    looked = Tail.look_again
-
-    def look_again(self: Tail, generation: Generation, now_s: float) -> bool:
-        found = looked(self, generation, now_s)
-        if renamed.stat().st_size < len(HEADER + b"1\n2\n"):
-            append(renamed, b"2\n")
-            append(folder.live, b"3\n")
-        return found
-
-    monkeypatch.setattr(Tail, "look_again", look_again)
-
-    assert joined(folder.read_on()) == HEADER + b"2\n" + b"3\n"
 
 
 def copytruncate(live: Path, target: Path) -> None:
