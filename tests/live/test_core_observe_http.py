@@ -133,6 +133,21 @@ async def test_closing_does_not_wait_for_a_silent_connection(
     writer.close()
 
 
+async def test_a_connection_that_begins_behind_the_close_ends_at_once() -> None:
+    """It was accepted before, and its task begins now: nobody would wait for it any more, and that
+    it is cancelled in the end would be logged as an error.
+    """
+    server = await http.serve("127.0.0.1", 0, Metrics("shipper"), lambda: None, lambda: None)
+    await server.close()
+    async with await asyncio.start_server(server._connected, "127.0.0.1", 0) as late:
+        reader, writer = await asyncio.open_connection(*late.sockets[0].getsockname())
+        async with asyncio.timeout(http.REQUEST_S_MAX / 2):
+            assert await _rest_of(reader) == b""
+        writer.close()
+
+    assert server._connections == {}
+
+
 async def _get(server: http.HttpServer, path: bytes) -> bytes:
     return await _ask(server, b"GET " + path + b" HTTP/1.1\r\nHost: here\r\n\r\n")
 

@@ -76,7 +76,9 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= CONNECTIONS_MAX:
+        # Nobody would wait for one that was accepted before `close` and begins behind it.
+        is_closing = self._server is not None and not self._server.is_serving()
+        if is_closing or len(self._connections) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
         self._connections[task] = writer.transport
