@@ -5,7 +5,9 @@ stopped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,11 +25,14 @@ from logpipeline.records import (
     epoch_key,
 )
 from logpipeline.spec import LogPipeline
+from logpipeline.subjects import BadHost, BadSubject, Subjects
 
 # What the server itself calls a lost peer is silent for twice as long.
 REPLICA_SILENT_NS = 5 * 10**9
 # Raft entries, each of which is a message or more.
 REPLICA_LAG_MAX = 1000
+# Of 100,000 subjects each, which are hosts.
+SUBJECT_PAGES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +143,7 @@ async def _survey_single(
     """Return the state of each of *partitions*, which one stream holds: of each it is counted what
     the stream has of it, at all and behind what is committed.
     """
+    subjects = pipeline.subjects
     stream, group = pipeline.names.stream(0), pipeline.spec.collectors.group
     info = await js.stream_info(stream)
     assigned = {each: (assignment.owner(each) if assignment else None) or "" for each in partitions}
@@ -146,23 +152,42 @@ async def _survey_single(
             PartitionState(partition=each, stream=stream, is_there=False, assigned=assigned[each])
             for each in partitions
         ]
+    state, held = info["state"], await _counts(js, stream, subjects)
     found, gets = [], DirectGets(js, stream)
     await gets.open()
     try:
         for partition in partitions:
-            subjects = pipeline.subjects.of_stream(
-                partition, foreign=pipeline.spec.stream.foreign_partitions
-            )
-            held = await _behind(gets, subjects, 0, info["state"])
-            own = {**info["state"], "messages": held.messages, "bytes": held.bytes}
             record, committed_ns = await _record(bucket, group, partition)
             committed = record.position.sequence if record else 0
-            lag = await _behind(gets, subjects, committed, info["state"])
+            # Of most that shippers of another kind could store there is nothing.
+            there = [number for number in held if number % len(assigned) == partition]
+            own = lag_of_messages(sum(held[number] for number in there), state)
+            lag = StreamLag(messages=0, bytes=0, age_s=0.0)
+            if committed < int(state["last_seq"]):
+                lag = await _behind(gets, map(subjects.of_partition, there), committed, state)
+            counted = {**state, "messages": own.messages, "bytes": own.bytes}
             found.append(
-                _state(partition, info, own, assigned[partition], record, committed_ns, lag)
+                _state(partition, info, counted, assigned[partition], record, committed_ns, lag)
             )
     finally:
         await gets.close()
+    return found
+
+
+async def _counts(js: JetStream, stream: str, subjects: Subjects) -> Counter[int]:
+    """Return how many messages *stream* holds of each number of a partition."""
+    found: Counter[int] = Counter()
+    seen = 0
+    for _ in range(SUBJECT_PAGES_MAX):
+        query = {"subjects_filter": subjects.of_all(), "offset": seen}
+        answer = await js.call(f"STREAM.INFO.{stream}", query)
+        page = answer["state"].get("subjects") or {}
+        for subject, count in page.items():
+            with contextlib.suppress(BadSubject, BadHost):
+                found[subjects.read(subject)[0]] += int(count)
+        seen += len(page)
+        if not page or seen >= int(answer.get("total", 0)):
+            break
     return found
 
 
