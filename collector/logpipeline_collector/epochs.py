@@ -80,6 +80,8 @@ def succeed(
         missed_messages=former.missed_messages,
         refused=former.refused,
         succession=_succession(former, successor, gone),
+        # What is read again may lie before it.
+        passed=former.passed if position == former.position else None,
     )
 
 
@@ -122,6 +124,10 @@ def _headers(record: EpochRecord) -> dict[str, str]:
     if record.succession is None:
         return {}
     return {SUCCESSION_HEADER: record.succession.encode()}
+
+
+def _behind(position: StreamPosition, passed: StreamPosition | None) -> StreamPosition | None:
+    return passed if passed is not None and passed.sequence > position.sequence else None
 
 
 def at_most(sequence: int, went_back_to: int | None) -> int:
@@ -240,8 +246,17 @@ class HeldEpoch:
                 refused=refused,
                 snapshot_at=at_most(record.snapshot_at, went_back_to),
                 begun=at_most(record.begun, went_back_to),
+                passed=None if went_back_to is not None else _behind(position, record.passed),
             )
         )
+
+    async def note_passed(self, passed: StreamPosition) -> None:
+        """Write that the partition has nothing between its position and *passed*.
+
+        Raises:
+            Fenced: the partition is no longer ours.
+        """
+        await self._held.change(lambda record: replace(record, passed=passed))
 
     async def point_to_snapshot(self, snapshot: int, at: int) -> None:
         """Write where the newest snapshot of the sources' positions is."""

@@ -83,7 +83,8 @@ class Lag:
 class OwnedPartition:
     """One partition in one epoch, in a *stream* that holds other partitions as well if it is read
     by *subjects*. *position* is how far it is read, *committed* how far the group knows that it is
-    committed.
+    committed; from the position to *passed*, which the record has as well once that is noted, the
+    stream has nothing of it.
 
     *failure* is set when a commit failed: nothing is written after it. *warning* says what was
     wrong when the partition was taken. *went_back_to* is the sequence up to which the
@@ -114,6 +115,7 @@ class OwnedPartition:
     refused: tuple[int, ...] = field(init=False)
     lag: Lag = field(default_factory=Lag)
     verified: Verified | None = None
+    passed: StreamPosition | None = None
     went_back_to: int | None = None
     stream_state: StreamState | None = None
     _read_messages: int = 0
@@ -197,6 +199,7 @@ class OwnedPartition:
         """Go on from the position that *verified* found to be in the stream still."""
         if verified.verdict is not Verdict.GOOD:
             self.rollbacks += 1
+            self.passed = None
             self._is_snapshot_from_before = True
             self.verified = verified
             self.lag.pending = 1
@@ -218,14 +221,26 @@ class OwnedPartition:
         stream; up to *passed* it holds only other partitions' messages.
         """
         self.lag.pending = pending
-        if (
-            passed is not None
-            and passed.created == self.position.created
-            and passed.sequence > self.position.sequence
-        ):
-            self.position = passed
+        if passed is not None and passed.created == self.position.created:
+            self.passed = passed
         if stream is not None and stream.created == self.position.created:
             self._look_at(stream)
+
+    @property
+    def may_note_passed(self) -> bool:
+        """Whether there is something to note, and all before it is committed."""
+        is_new = self.passed is not None and self.passed != self.held.record.passed
+        return is_new and self.failure is None and self.is_settled and self.is_clean
+
+    async def note_passed(self) -> None:
+        """Write `passed` into the group's record.
+
+        Raises:
+            Fenced: the partition is no longer ours.
+        """
+        async with self._lock:
+            if self.may_note_passed and self.passed is not None:
+                await self.held.note_passed(self.passed)
 
     def _look_at(self, stream: StreamState) -> None:
         self.stream_state = stream
@@ -240,7 +255,8 @@ class OwnedPartition:
 
     def _note_missed(self, *, found: int) -> None:
         before = self.missed.count
-        self.missed.note(read=self.position.sequence, found=found)
+        passed = self.passed.sequence if self.passed is not None else 0
+        self.missed.note(read=max(self.position.sequence, passed), found=found)
         if self.missed.count > before:
             # The first bytes of a source may be among the missed messages.
             self.writer.expect_all()
@@ -265,6 +281,7 @@ class OwnedPartition:
         if delivered.sequence > self.position.sequence:
             created = self.position.created
             self.position = StreamPosition(created, delivered.sequence, delivered.time_ns)
+            self._read_messages += 1
 
     def refuse(self, sequence: int) -> None:
         """Note for a successor, which reads headers only, that the message at *sequence* is not

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from logpipeline.nats.connection import Connection, Listener, NotSent, TooLarge
+from logpipeline.nats.connection import Connection, Listener, NotSent, OutcomeUnknown, TooLarge
+from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import BadRecord, Committed, GoneFolder, Progress, Question, answers
 from logpipeline.subjects import BadHost, BadSubject, ControlSubjects
@@ -24,6 +25,8 @@ from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
+
+UNANSWERED = (NotSent, OutcomeUnknown, ApiError)
 
 # Progress is published at most once a second for each host, and whenever a shipper asks.
 PUBLISH_EVERY_S = 1.0
@@ -61,6 +64,7 @@ class ProgressReports:
         owned_partitions: Callable[[], Iterable[OwnedPartition]],
         groups: Callable[[], tuple[str, ...]],
     ) -> None:
+        self._js = JetStream(connection)
         self._connection = connection
         self._control = control
         self._group = group
@@ -122,7 +126,7 @@ class ProgressReports:
             question = await self._questions.get()
             try:
                 await self._answer(question)
-            except (NotSent, BadHost, BadSubject, BadRecord, UnicodeDecodeError) as error:
+            except (*UNANSWERED, BadHost, BadSubject, BadRecord, UnicodeDecodeError) as error:
                 log.debug("question not answered", extra={"reason": str(error)})
 
     async def _answer(self, question: RawMessage) -> None:
@@ -132,8 +136,16 @@ class ProgressReports:
         for owned in self._owned():
             if owned.partition == partition:
                 known = await owned.asked(host, asked)
-                for message in _messages(self._group, owned, asked, known, self._groups()):
+                end = await self._end_of(owned) if asked.generations is None else 0
+                for message in _messages(self._group, owned, asked, known, self._groups(), end):
                     await self._connection.answer(question, message)
+
+    async def _end_of(self, owned: OwnedPartition) -> int:
+        """Return the last sequence of a stream that holds others as well, 0 for another one: behind
+        it nothing was stored when the question came.
+        """
+        info = await self._js.stream_info(owned.stream) if owned.subjects else None
+        return int(info["state"]["last_seq"]) if info is not None else 0
 
 
 def _messages(
@@ -142,9 +154,15 @@ def _messages(
     question: Question,
     known: Iterable[Committed],
     groups: tuple[str, ...] = (),
+    end: int = 0,
 ) -> list[bytes]:
-    """Return the messages that answer *question* with *known*, and name all *groups*."""
-    stream = owned.stream_state
+    """Return the messages that answer *question* with *known*, and name all *groups*. What is to
+    be read ends with the sequence *end*, if that is given.
+    """
+    stream, pending = owned.stream_state, owned.uncommitted_messages
+    if pending:
+        # With other partitions' messages between, more sequences are to be read than messages.
+        pending = max(pending, end - owned.committed.sequence)
     parts = list(answers(question, known))
     return [
         Progress(
@@ -155,7 +173,7 @@ def _messages(
             sources,
             created=owned.committed.created,
             sequence=owned.committed.sequence,
-            pending=owned.uncommitted_messages,
+            pending=pending,
             is_last=number == len(parts),
             begun=owned.begun,
             first=stream.first if stream is not None else 0,

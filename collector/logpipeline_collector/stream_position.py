@@ -168,6 +168,21 @@ async def verify(js: JetStream, name: str, position: StreamPosition, marks: Mark
     return gone_back(verdict, position, stream, None)
 
 
+async def still_passed(
+    js: JetStream, name: str, stream: StreamState, passed: StreamPosition | None
+) -> StreamPosition | None:
+    """Return *passed* if the stream *name*, whose state is *stream*, still is what it was up to
+    there; else None.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    if passed is None:
+        return None
+    found = await time_at(js, name, stream, passed.sequence)
+    return passed if judge(passed, stream, found) is Verdict.GOOD else None
+
+
 def is_common(mark: StreamPosition, stream: StreamState, found_time_ns: int | None) -> bool:
     """Return whether *stream* still is the one that was read up to *mark*, where the message at
     the mark's sequence now has the time *found_time_ns* (None: there is no message).

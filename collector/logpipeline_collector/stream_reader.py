@@ -251,8 +251,9 @@ class StreamReader:
             raise Interrupted(str(error)) from error
         if info is not None:
             self.stream_state = state_of(info)
-        if last < self._order.sequence:
-            raise Interrupted(f"the stream went back from {self._order.sequence} to {last}")
+        known = max(self._order.sequence, self.passed.sequence if self.passed else 0)
+        if last < known:
+            raise Interrupted(f"the stream went back from {known} to {last}")
         if is_more or consumer["num_pending"]:
             raise Interrupted(
                 f"nothing came for {SILENCE_BEFORE_LOOK_S:.0f} s though messages up to {last} are "
@@ -278,13 +279,12 @@ class StreamReader:
         return any(each is not None and each.sequence <= last for each in found)
 
     def _pass(self, stream: StreamState) -> None:
-        """Go on behind what other partitions had stored at the look before, if now again nothing up
-        to there is missing: one answer could be that of a leader who does not know yet that it is
-        none any more.
+        """Pass what other partitions had stored at the look before, if now again nothing up to
+        there is missing: one answer could be that of a leader who does not know yet that it is none
+        any more.
         """
         before, self._seen_before = self._seen_before, stream
         if before is None or before.created != stream.created:
             return
         if before.last > self._order.sequence:
             self.passed = StreamPosition(before.created, before.last, before.last_time_ns)
-            self._order.sequence = before.last

@@ -47,6 +47,7 @@ from logpipeline_collector.stream_position import (
     StreamMissing,
     first_position,
     load_marks,
+    still_passed,
     verify,
 )
 from logpipeline_collector.stream_reader import ConsumerName, Interrupted, StreamReader
@@ -506,7 +507,11 @@ class TakeOver:
         context = self._context
         found = await find_snapshot(context.snapshots(self._partition), owned.held.record)
         owned.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
-        owned.adopt(await verify(context.js, owned.stream, owned.position, owned.marks))
+        found_there = await verify(context.js, owned.stream, owned.position, owned.marks)
+        owned.passed = await still_passed(
+            context.js, owned.stream, found_there.stream, owned.held.record.passed
+        )
+        owned.adopt(found_there)
         begun = owned.begun
         start = import_snapshot(owned, found)
         if start is None:

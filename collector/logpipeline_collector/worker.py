@@ -16,7 +16,7 @@ from logpipeline.streamstate import Verdict
 from logpipeline_collector.context import Context
 from logpipeline_collector.owned_partition import FULL_RETRY_S, OwnedPartition, in_thread
 from logpipeline_collector.sink import SinkBusy, SinkFull
-from logpipeline_collector.stream_position import StreamMissing, save_marks, verify
+from logpipeline_collector.stream_position import StreamMissing, save_marks, still_passed, verify
 from logpipeline_collector.stream_reader import Interrupted, StreamReader
 from logpipeline_collector.takeover import (
     PASSING,
@@ -157,7 +157,9 @@ class PartitionWorker:
                 await self._pause(RETRY_S)
 
     async def _verify(self, owned: OwnedPartition) -> None:
-        found = await verify(self._context.js, owned.stream, owned.position, owned.marks)
+        js = self._context.js
+        found = await verify(js, owned.stream, owned.position, owned.marks)
+        owned.passed = await still_passed(js, owned.stream, found.stream, owned.held.record.passed)
         if found.verdict is not Verdict.GOOD:
             log.error(
                 "the stream lost messages that were read; it is read again from the last position "
@@ -200,6 +202,9 @@ class PartitionWorker:
         deliveries = await reader.take(timeout_s=TAKE_TIMEOUT_S)
         if not deliveries:
             owned.note_silence(reader.pending, reader.stream_state, reader.passed)
+            if owned.may_note_passed:
+                with owned.waiting_for_record():
+                    await owned.note_passed()
         for number, delivered in enumerate(deliveries, start=1):
             while not await self._take_one(owned, delivered):
                 await self._pause(FULL_RETRY_S)

@@ -15,6 +15,7 @@ from typing import Any
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream, time_ns_of
 from logpipeline.nats.scan import DirectGets, following
+from logpipeline.plan.observe import stored_subjects
 from logpipeline.records import (
     SUCCESSION_HEADER,
     Assignment,
@@ -31,13 +32,13 @@ from logpipeline.subjects import BadHost, BadSubject, Subjects
 REPLICA_SILENT_NS = 5 * 10**9
 # Raft entries, each of which is a message or more.
 REPLICA_LAG_MAX = 1000
-# Of 100,000 subjects each, which are hosts.
-SUBJECT_PAGES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition as a group of collectors stands in it; *lag_bytes* is taken from mean sizes,
+    """One partition as a group of collectors stands in it; from *committed* to *passed* its stream
+    has only other partitions' messages, 0 where that is not known. *lag_bytes* is taken from mean
+    sizes,
     *committed_ns* is the server's time of the last commit, 0 before the first. *lost_bytes* are
     those that shippers named as lost, *missing_bytes* those in holes that may still be filled.
     """
@@ -53,6 +54,7 @@ class PartitionState:
     released: bool = False
     epoch: int = 0
     committed: int = 0
+    passed: int = 0
     committed_ns: int = 0
     rollbacks: int = 0
     lost_bytes: int = 0
@@ -163,7 +165,8 @@ async def _survey_single(
             there = [number for number in held if number % len(assigned) == partition]
             own = lag_of_messages(sum(held[number] for number in there), state)
             lag = StreamLag(messages=0, bytes=0, age_s=0.0)
-            if committed < int(state["last_seq"]):
+            done = max(committed, record.passed.sequence) if record and record.passed else committed
+            if done < int(state["last_seq"]):
                 lag = await _behind(gets, map(subjects.of_partition, there), committed, state)
             counted = {**state, "messages": own.messages, "bytes": own.bytes}
             found.append(
@@ -177,17 +180,9 @@ async def _survey_single(
 async def _counts(js: JetStream, stream: str, subjects: Subjects) -> Counter[int]:
     """Return how many messages *stream* holds of each number of a partition."""
     found: Counter[int] = Counter()
-    seen = 0
-    for _ in range(SUBJECT_PAGES_MAX):
-        query = {"subjects_filter": subjects.of_all(), "offset": seen}
-        answer = await js.call(f"STREAM.INFO.{stream}", query)
-        page = answer["state"].get("subjects") or {}
-        for subject, count in page.items():
-            with contextlib.suppress(BadSubject, BadHost):
-                found[subjects.read(subject)[0]] += int(count)
-        seen += len(page)
-        if not page or seen >= int(answer.get("total", 0)):
-            break
+    async for subject, messages in stored_subjects(js, stream, subjects.of_all()):
+        with contextlib.suppress(BadSubject, BadHost):
+            found[subjects.read(subject)[0]] += messages
     return found
 
 
@@ -227,6 +222,7 @@ def _state(
         released=record.released if record else False,
         epoch=record.epoch if record else 0,
         committed=record.position.sequence if record else 0,
+        passed=record.passed.sequence if record and record.passed else 0,
         committed_ns=committed_ns,
         rollbacks=record.rollbacks if record else 0,
         lost_bytes=record.lost_bytes if record else 0,

@@ -225,7 +225,9 @@ class EpochRecord:
     holes that may still be filled. *missed_messages* left the stream before the group read them.
     *refused* are the sequences behind the snapshot of messages
     whose payload is not what their headers say; there may be more of them where there are
-    `REFUSED_MAX`. *succession* is None in records of older collectors.
+    `REFUSED_MAX`. *succession* is None in records of older collectors. Where one stream holds
+    several partitions, the group has read all of this one up to *passed* as well, where that is
+    behind the position: what stands between is others'.
     """
 
     epoch: int
@@ -245,6 +247,7 @@ class EpochRecord:
     missed_messages: int = 0
     refused: tuple[int, ...] = ()
     succession: Succession | None = None
+    passed: StreamPosition | None = None
 
     @property
     def reached(self) -> Reached:
@@ -271,6 +274,8 @@ class EpochRecord:
             del data["missed_messages"]
         if not self.refused:
             del data["refused"]
+        if self.passed is None:
+            del data["passed"]
         return _dump(data)
 
     @staticmethod
@@ -287,6 +292,7 @@ class EpochRecord:
                 EpochStart(**entry) for entry in data["history"][-EPOCH_HISTORY_MAX:]
             )
             data["refused"] = tuple(int(each) for each in data.get("refused", ()))
+            data["passed"] = StreamPosition(**data["passed"]) if data.get("passed") else None
             return checked(EpochRecord(**data, succession=Succession.decode(succession)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadRecord(f"no epoch record: {value[:80]!r}") from error

@@ -303,6 +303,11 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "partitions-stay": ({"partitions": 10}, {"partitions": 11}, "partitions"),
     "stream-name-stays": ({"stream": {"name": "A"}}, {"stream": {"name": "B"}}, "stream.name"),
     "layout-stays": ({}, {"stream": {"layout": "single"}}, "stream.layout"),
+    "foreign-stays": (
+        {"stream": {"layout": "single"}},
+        {"stream": {"layout": "single", "foreignPartitions": 64}},
+        "stream.foreignPartitions",
+    ),
     "storage-stays": ({}, {"stream": {"storage": "memory"}}, "stream.storage"),
     "workqueue-stays": ({}, {"stream": {"retention": "workqueue"}}, "stream.retention"),
     "deny-delete-stays": ({"stream": {"denyDelete": True}}, {}, "stream.denyDelete"),

@@ -39,6 +39,26 @@ def test_lines_of_a_renamed_log_that_came_late_are_before_those_that_came_later(
     assert joined(folder.read_on()) == b"2\n" + HEADER + b"3\n"
 
 
+def test_a_renamed_log_that_grows_for_ever_holds_the_new_one_up_for_one_look(
+    tmp_path: Path,
+) -> None:
+    """Two programs write, one to each: both are read, in turns."""
+    folder = Folder(tmp_path)
+    renamed = passed_over(folder)
+    append(folder.live, HEADER)
+    chunks = []
+    for number in range(8):
+        append(renamed, b"old %d\n" % number)
+        append(folder.live, b"new %d\n" % number)
+        chunk = folder.chain.read(folder.now_s)
+        assert chunk is not None
+        folder.chain.acknowledge(chunk)
+        chunks.append(chunk)
+
+    assert len({chunk.generation for chunk in chunks[:2]}) == 2
+    assert joined(chunks).count(b"new") >= 5
+
+
 def test_nothing_of_the_new_file_passes_what_is_written_to_the_old_one_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,7 +102,9 @@ async def gather(js: JetStream, target: Target, *, patience_s: float = 0.0) -> d
             break
     dead = await room_of(js, pipeline.names.dead_letter_stream)
     tables = await tables_of(js, pipeline, partitions)
-    readers = await readers_of(js, [each.stream for each in partitions if each.is_there])
+    # One stream may hold several partitions.
+    streams = dict.fromkeys(each.stream for each in partitions if each.is_there)
+    readers = await readers_of(js, list(streams))
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
     return {
         "name": pipeline.name,

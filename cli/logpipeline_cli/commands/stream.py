@@ -93,6 +93,8 @@ def _lines_of(message: StoredMessage) -> bytes:
 async def _purge(target: Target, args: argparse.Namespace) -> int:
     pipeline = target.pipeline
     host = check_host(args.host) if args.host else None
+    if pipeline.is_single_stream and not (host or args.all):
+        raise CliError("one stream holds all partitions: give --host or --all")
     numbers = [pipeline.stream_number_of(host)] if host else _numbers(args, pipeline.stream_count)
     body: dict[str, Any] = {"filter": pipeline.filter_of_host(host)} if host else {}
     if args.keep:
@@ -122,9 +124,7 @@ def _numbers(args: argparse.Namespace, streams: int) -> list[int]:
 
 
 def _stream(target: Target, partition: int) -> str:
-    count = target.pipeline.stream_count
-    if partition >= count and target.pipeline.is_single_stream:
-        raise CliError("one stream holds all partitions: give 0")
+    count = max(target.pipeline.spec.partitions, 1)
     if partition >= count:
         raise CliError(f"there is no partition {partition}; partitions are 0 to {count - 1}")
     return target.pipeline.names.stream(partition)

@@ -118,7 +118,9 @@ class DeadStream:
             pipeline.names.stream(number): number for number in range(pipeline.stream_count)
         }
         self._stream_of = pipeline.names.stream
-        self._subjects = Subjects(pipeline.names.subject, pipeline.stream_count)
+        self._subjects = Subjects(pipeline.names.subject, max(pipeline.spec.partitions, 1))
+        # Readers read one stream of all partitions as one: their letters are of its first.
+        self._is_single = pipeline.is_single_stream
         self._created: dict[str, str] = {}
 
     async def info(self) -> dict[str, Any]:
@@ -199,7 +201,8 @@ class DeadStream:
             partition, _ = self._subjects.read(letter.subject)
         except (BadHost, BadSubject) as error:
             raise Misplaced(f"no shipper publishes there: {error}") from error
-        if entry.partition not in (partition, partition % self._subjects.partitions):
+        known = [partition, partition % self._subjects.partitions, *([0] * self._is_single)]
+        if entry.partition not in known:
             raise Misplaced(f"its subject {letter.subject[:80]!r} is of another partition")
 
     async def is_there(self, entry: Entry) -> bool:

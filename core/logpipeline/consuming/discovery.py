@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from logpipeline.layout import NoPipeline
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.options import NatsOptions
+from logpipeline.plan.model import PARTITIONS_KEY
 from logpipeline.plan.observe import stream_names
 from logpipeline.spec import LogPipeline, parse
 from logpipeline.spec.api import API_VERSION, KIND
@@ -37,13 +38,13 @@ async def pipeline_of_streams(js: JetStream, base: str) -> LogPipeline:
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
     names = await stream_names(js)
+    info = await js.stream_info(base) if base in names else None
     # One partition's stream must not pass for all of them.
-    is_numbered = re.search(r"_[0-9]+$", base) is not None
-    is_single = base in names and f"{base}_0" not in names and not is_numbered
+    is_single = info is not None and PARTITIONS_KEY in (info["config"].get("metadata") or {})
     # A reader of one stream need not know how many partitions it holds.
     partitions = 0 if is_single else count_of(base, names)
     first = base if is_single else f"{base}_0"
-    info = await js.stream_info(first)
+    info = info if is_single else await js.stream_info(first)
     subjects = info["config"].get("subjects", []) if info else []
     roots = {root_of(subject) for subject in subjects}
     root = roots.pop() if len(roots) == 1 else None

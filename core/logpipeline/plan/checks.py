@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from logpipeline.plan.model import Desired, DesiredStream, FoundStream, Observed, Problem, owner_of
+from logpipeline.plan.model import (
+    PARTITIONS_KEY,
+    Desired,
+    DesiredStream,
+    FoundStream,
+    Observed,
+    Problem,
+    owner_of,
+)
 from logpipeline.plan.server_defaults import normal_stream
 from logpipeline.server_binary import VERSION_MIN
 from logpipeline.subjects import is_advisory
@@ -226,6 +234,37 @@ def _single(desired: Desired, observed: Observed) -> Iterator[Problem]:
         )
 
 
+def _single_stays(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    """Collectors read one stream by its subjects: what is in none of theirs, nobody reads."""
+    wanted = desired.streams[-1]
+    found = observed.streams.get(wanted.name)
+    if not desired.is_single or found is None:
+        return
+    count = wanted.config["metadata"][PARTITIONS_KEY]
+    theirs = (found.config.get("metadata") or {}).get(PARTITIONS_KEY, "")
+    is_alike = sorted(_of_senders(found)) == wanted.config["subjects"]
+    if desired.is_external and not (is_alike and theirs == count):
+        yield Problem(
+            "stream-differs",
+            f"stream {wanted.name} holds {theirs or 'an unknown number of'} partitions, and stores "
+            "other subjects than this resource reads, or as many: set spec.partitions and "
+            "spec.stream.foreignPartitions as its owner has them",
+        )
+    elif theirs and not is_alike:
+        yield Problem(
+            "subjects-stay",
+            f"stream {wanted.name} stores other subjects than spec.stream.foreignPartitions says, "
+            "which cannot change with layout single: set it as it was, or create a new LogPipeline",
+        )
+    elif observed.strays:
+        yield Problem(
+            "messages-in-no-partition",
+            f"stream {wanted.name} holds {observed.strays} messages whose subjects are in no "
+            "partition of spec.partitions and spec.stream.foreignPartitions, and nobody would read "
+            "them: raise these, or read and purge those messages first",
+        )
+
+
 def _retention(desired: Desired, observed: Observed) -> Iterator[Problem]:
     unsafe = {str(s.config.get("retention", "limits")) for s in desired.streams} - {"limits"}
     for retention in sorted(unsafe):
@@ -246,7 +285,7 @@ def _by_replicas(desired: Desired) -> dict[int, list[DesiredStream]]:
 
 _OWN = (
     *(_version, _partitions, _payload, _replicas, _overlaps, _account, _streams_fit, _raft),
-    *(_retention, _single),
+    *(_retention, _single, _single_stays),
 )
 
-_EXTERNAL = (_version, _partitions, _payload, check_external)
+_EXTERNAL = (_version, _partitions, _payload, check_external, _single_stays)

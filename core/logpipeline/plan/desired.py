@@ -9,6 +9,7 @@ from logpipeline.nats.bucket import bucket_stream_config
 from logpipeline.plan.model import (
     INSTALLATION_KEY,
     OWNER_KEY,
+    PARTITIONS_KEY,
     Account,
     Config,
     Desired,
@@ -271,6 +272,8 @@ def _log_stream(
         "deny_purge": wanted.deny_purge,
         "metadata": {**wanted.metadata, **mark},
     }
+    if pipeline.is_single_stream:
+        config["metadata"][PARTITIONS_KEY] = str(max(pipeline.spec.partitions, 1))
     if wanted.placement is not None:
         config["placement"] = _placement(wanted.placement.cluster, wanted.placement.tags)
     for override in wanted.overrides:

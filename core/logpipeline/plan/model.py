@@ -14,6 +14,8 @@ Config = Mapping[str, Any]
 
 # The owner of a stream or consumer. All our keys in metadata begin alike; the server's with _nats.
 OWNER_KEY = f"{GROUP}/owner"
+# How many partitions the one stream holds that holds all of them.
+PARTITIONS_KEY = f"{GROUP}/partitions"
 INSTALLATION_KEY = f"{GROUP}/installation"
 # The group whose collector made a consumer for itself.
 COLLECTOR_GROUP_KEY = f"{GROUP}/collector-group"
@@ -219,6 +221,7 @@ class Observed:
 
     *servers* is the number of servers in the cluster, 1 without one, 0 where it is not known.
     *partitions* is how many were shared out among the pipeline's collectors, 0 if none ever were.
+    *strays* are the messages of one stream of all partitions whose subjects are in none of these.
     """
 
     server_version: str
@@ -228,6 +231,7 @@ class Observed:
     streams: Mapping[str, FoundStream]
     neighbours: tuple[FoundStream, ...] = ()
     partitions: int = 0
+    strays: int = 0
 
 
 def owner_of(config: Config) -> str:

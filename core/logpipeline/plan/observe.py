@@ -7,6 +7,7 @@ times.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from logpipeline.nats.bucket import Bucket
@@ -19,6 +20,7 @@ from logpipeline.plan.model import (
     FoundStream,
     Limits,
     Observed,
+    is_ours,
 )
 from logpipeline.records import Assignment, BadRecord
 
@@ -64,7 +66,41 @@ async def observe(js: JetStream, desired: Desired) -> Observed:
         streams=streams,
         neighbours=tuple(found for found in listing.result() if found.name not in wanted),
         partitions=await _partitions(js, desired),
+        strays=await _strays(js, desired, streams),
     )
+
+
+async def _strays(js: JetStream, desired: Desired, streams: Mapping[str, FoundStream]) -> int:
+    """Return how many messages lie in the one stream of all partitions and in none of these; of a
+    stream that was made for them, or taken over before, there are none.
+    """
+    wanted = desired.streams[-1]
+    found = streams.get(wanted.name)
+    if not desired.is_single or found is None or is_ours(found.config, wanted.config):
+        return 0
+    places = {subject.removesuffix(">") for subject in wanted.config["subjects"]}
+    depth = min(places).count(".")
+    count = 0
+    async for subject, messages in stored_subjects(js, wanted.name, ">"):
+        place = ".".join(subject.split(".")[:depth]) + "."
+        count += 0 if place in places else messages
+    return count
+
+
+async def stored_subjects(
+    js: JetStream, stream: str, subject: str
+) -> AsyncIterator[tuple[str, int]]:
+    """Yield the subjects of what *stream* holds of the filter *subject*, with their messages."""
+    seen = 0
+    for _ in range(PAGES_MAX):
+        query = {"subjects_filter": subject, "offset": seen}
+        answer = await ask(js, f"STREAM.INFO.{stream}", query)
+        page = answer["state"].get("subjects") or {}
+        for name, messages in page.items():
+            yield name, int(messages)
+        seen += len(page)
+        if not page or seen >= int(answer.get("total", 0)):
+            return
 
 
 async def _partitions(js: JetStream, desired: Desired) -> int:

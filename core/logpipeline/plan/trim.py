@@ -73,22 +73,39 @@ def groups_of(keys: Iterable[str]) -> set[str]:
 
 
 def group_floor(
-    record: EpochRecord | None, *, created: str, last_sequence: int, time_ns: int | None
+    record: EpochRecord | None,
+    *,
+    created: str,
+    last_sequence: int,
+    time_ns: int | None,
+    passed_time_ns: int | None = None,
 ) -> int:
     """Return the floor of a group of collectors, whose *record* it is.
 
     *created* and *last_sequence* are the stream's; *time_ns* is the server's time of the message
-    at the record's position, None where it has no such message.
+    at the record's position, None where it has no such message, *passed_time_ns* that of the
+    message at what the group passed.
     """
-    if record is None or record.position.created != created:
+    if record is None:
         return 0
-    position = record.position
+    position, passed = record.position, record.passed
+    # A successor learns nothing from what stands behind the position: it is others'.
+    known = max(record.snapshot_at if record.snapshot else 0, record.begun)
+    is_all_known = position.sequence <= known
+    if (
+        passed is not None
+        and is_all_known
+        and (passed.created, passed.time_ns) == (created, passed_time_ns)
+        and passed.sequence <= last_sequence
+    ):
+        return passed.sequence - 1
+    if position.created != created:
+        return 0
     if position.sequence > last_sequence or position.time_ns != time_ns:
         return 0
     # The message at the position stays: by its time the position is verified. What comes after
     # the snapshot stays: a successor with another folder reads its headers, from where the group
     # began if there is no snapshot yet.
-    known = max(record.snapshot_at if record.snapshot else 0, record.begun)
     return max(0, min(position.sequence - 1, known))
 
 
@@ -242,9 +259,13 @@ async def _group_floor(
         return 0
     if record is None:
         return 0
-    time_ns = await _time_of(js, stream.name, record.position.sequence)
+    passed = record.passed
     return group_floor(
-        record, created=stream.created, last_sequence=stream.state["last_seq"], time_ns=time_ns
+        record,
+        created=stream.created,
+        last_sequence=stream.state["last_seq"],
+        time_ns=await _time_of(js, stream.name, record.position.sequence),
+        passed_time_ns=await _time_of(js, stream.name, passed.sequence) if passed else None,
     )
 
 

@@ -77,6 +77,17 @@ CHANGE_RULES = (
         lambda old, new: old.stream.layout == new.stream.layout,
     ),
     ChangeRule(
+        "foreign-stays", "stream.foreignPartitions",
+        "self.spec.stream.layout != 'single' || "
+        "self.spec.stream.foreignPartitions == oldSelf.spec.stream.foreignPartitions",
+        "cannot change with layout single: collectors would be past what is stored by then; create "
+        "a new LogPipeline",
+        lambda old, new: (
+            new.stream.layout != "single"
+            or old.stream.foreign_partitions == new.stream.foreign_partitions
+        ),
+    ),
+    ChangeRule(
         "storage-stays", "stream.storage",
         "self.spec.stream.storage == oldSelf.spec.stream.storage",
         "cannot change (JetStream refuses it); create a new LogPipeline",

@@ -125,7 +125,8 @@ def _committed(partitions: Iterable[PartitionState]) -> dict[str, int]:
     """Return up to where each stream is in files: all of its partitions."""
     committed: dict[str, int] = {}
     for each in partitions:
-        committed[each.stream] = min(each.committed, committed.get(each.stream, each.committed))
+        done = max(each.committed, each.passed)
+        committed[each.stream] = min(done, committed.get(each.stream, done))
     return committed
 
 

@@ -31,6 +31,7 @@ from logpipeline_shipper.files.generations import (
     PastGenerations,
     UnsureFiles,
     as_before,
+    unbound,
     with_hidden,
 )
 from logpipeline_shipper.files.limits import ReadLimits
@@ -334,7 +335,7 @@ class Chain(ReadCounters):
                 case Outcome.ENDED:
                     generation.finish(generation.read.offset)
                     self._settle_done(generation)
-        return None
+        return Outcome.GROWN if unbound(passed) else None
 
     def _note_replaced(self, generation: Generation, now_s: float) -> None:
         """Note that the file of *generation* holds other bytes since it was listed."""

@@ -80,6 +80,10 @@ class Generation:
     # the bytes before the truncation.
     began_ns: int | None = None
     searched: int = 0  # no line ends between the offset and here
+    # What newer files got later than its bytes up to here does not wait for more of it.
+    bound: int | None = None
+    # Its bytes up to here come behind what older files had by then, and before what they get later.
+    due: int | None = None
     handle: Handle | None = None
     newer_since_s: float | None = None
     gone_since_s: float | None = None
@@ -133,8 +137,11 @@ class Generation:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has bytes in which the end of a line was not searched yet."""
-        return self.extent > max(self.searched, self.read.offset)
+        """Whether it has bytes, before its *bound*, in which the end of a line was not searched
+        yet.
+        """
+        end = self.extent if self.bound is None else min(self.extent, self.bound)
+        return end > max(self.searched, self.read.offset)
 
     @property
     def has_rest(self) -> bool:

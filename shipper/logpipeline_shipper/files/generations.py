@@ -150,6 +150,16 @@ class UnsureFiles:
         return self._since_s is not None and now_s - self._since_s < self._patience_s
 
 
+def unbound(passed: Sequence[Generation]) -> bool:
+    """Forget the bounds of *passed* files, which no newer one goes on behind; return whether there
+    is more to read of them.
+    """
+    bounded = [each for each in passed if each.bound is not None]
+    for each in bounded:
+        each.bound = None
+    return any(each.is_waiting for each in bounded)
+
+
 # All files of a folder may be invisible for a while: its disk is mounted late, or a scan is late.
 # So as many generations are remembered as there were files, and some more.
 class PastGenerations(Sequence[Generation]):

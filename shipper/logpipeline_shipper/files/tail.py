@@ -26,6 +26,7 @@ from logpipeline_shipper.files.listing import ChainFile, Format
 from logpipeline_shipper.files.open_file import (
     NOT_READ,
     Handle,
+    Inconclusive,
     Moved,
     Unreadable,
     open_reader,
@@ -114,11 +115,15 @@ class Tail:
             self._skip_hole(generation, handle)
         until = None
         if passed:
-            # The length comes first: what is behind it may have been written after what the older
-            # ones get meanwhile.
-            until = None if patience.may_pass else handle.size()
-            if any(self.look_again(each, now_s) for each in passed):
-                return Outcome.GROWN
+            due, generation.due = generation.due, None
+            if due is None:
+                # The length comes first: what is behind it may have been written after what the
+                # older ones get meanwhile.
+                due = handle.size()
+                if self._have_grown(passed, now_s):
+                    generation.due = due
+                    return Outcome.GROWN
+            until = None if patience.may_pass else due
         data, end, found = self._read(generation, handle, patience, until)
         # Verified after the read: if the file was truncated before or meanwhile, the bytes before
         # the offset are others now. In a packed file they would have to be unpacked once more.
@@ -140,12 +145,21 @@ class Tail:
             return Outcome.WAITING
         return Outcome.ENDED if patience.is_final and not data else Outcome.PASSED
 
+    def _have_grown(self, passed: Sequence[Generation], now_s: float) -> bool:
+        """Return whether some of *passed* have more; all that they have now comes next, and then
+        the newer files have their turn, however fast these grow.
+        """
+        grown = [each for each in passed if self.look_again(each, now_s)]
+        for each in grown:
+            each.bound = each.extent
+        return bool(grown)
+
     def look_again(self, generation: Generation, now_s: float) -> bool:
         """Return whether the open file of *generation*, which was read to its end, has more."""
-        handle = generation.handle
+        handle, generation.bound = generation.handle, None
         if handle is None or not handle.is_open or handle.compressed:
             return False
-        with suppress(OSError):
+        with suppress(OSError, Inconclusive):
             generation.observe(handle, now_s)
         return generation.is_waiting
 

@@ -40,7 +40,7 @@ class Bounds:
 class World:
     """All of it at one moment: of each message that was *stored* whether it is ours, how many the
     stream has let go, up to where the consumer looked for ours (*cursor*), what it has *sent*, how
-    much of that *arrived*; the reader's results, its position, what it took.
+    much of that *arrived*; the reader's results, up to where it has read or *passed*, what it took.
 
     A former leader has the first *former* messages, and has answered in this look or before if it
     *was_asked*; None if there is none.
@@ -55,7 +55,7 @@ class World:
     was_asked: bool = False
     leaders: int = 0
     looks: int = 0
-    position: int = 0
+    passed: int = 0
     taken: tuple[int, ...] = ()
     results: tuple[Any, ...] = ()
 
@@ -145,8 +145,7 @@ async def _read(do: Do) -> None:
                         position = StreamPosition(CREATED, delivered.sequence, 0)
                         do("taken", delivered.sequence)
                     passed = reader.passed
-                    if passed is not None and passed.sequence > position.sequence:
-                        position = passed
+                    if passed is not None:
                         do("pass", passed.sequence)
             except Interrupted:
                 continue
@@ -169,7 +168,7 @@ class SingleStream:
         """
         for sequence, is_ours in enumerate(world.stored, 1):
             is_lost = sequence <= world.removed and sequence not in world.sent
-            is_passed = sequence <= world.position and sequence not in world.taken
+            is_passed = sequence <= world.passed and sequence not in world.taken
             if is_ours and is_passed and not is_lost:
                 return f"message {sequence} was passed, and never read"
         if len(set(world.taken)) < len(world.taken):
@@ -228,10 +227,10 @@ class SingleStream:
                     found = _ours(world, sequence - 1, length)
                     yield f"finds {found or 'nothing'} at {who}", after, found
             case ("taken", (sequence,)):
-                taken = replace(world, position=sequence, taken=(*world.taken, sequence))
+                taken = replace(world, taken=(*world.taken, sequence))
                 yield f"writes {sequence}", taken, None
             case ("pass", (sequence,)):
-                yield f"passes what is up to {sequence}", replace(world, position=sequence), None
+                yield f"passes what is up to {sequence}", replace(world, passed=sequence), None
 
     def _next(self, results: tuple[Any, ...]) -> Request | Ended:
         known = self.asked.get(results)
