@@ -9,6 +9,7 @@ import pytest
 from logpipeline.plan.checks import check
 from logpipeline.plan.model import (
     OWNER_KEY,
+    PARTITIONS_KEY,
     Account,
     Config,
     Desired,
@@ -18,6 +19,7 @@ from logpipeline.plan.model import (
     Observed,
 )
 from logpipeline.plan.observe import read_account
+from logpipeline.subjects import Subjects
 
 MIB = 1024 * 1024
 
@@ -188,3 +190,68 @@ def test_another_number_of_partitions_than_before_is_refused() -> None:
 
     assert said.startswith("partitions-changed True: spec.partitions cannot change from 2 to 4")
     assert problems(partitions=4) == problems(partitions=0) == []
+
+
+def of_one_stream(
+    *, foreign: int = 6, is_external: bool = False, found: Config | None, strays: int = 0
+) -> list[str]:
+    """What is said of a pipeline of four partitions in one stream, where *found* is there."""
+    stream: Config = {
+        "name": "LOGS",
+        "max_bytes": MIB,
+        "subjects": Subjects("logs", 4).of_single_stream(foreign=foreign),
+        "metadata": {OWNER_KEY: "team/logs", PARTITIONS_KEY: "4"},
+    }
+    desired = Desired(
+        pipeline="team/logs",
+        root="logs.>",
+        payload_bytes=1000,
+        partitions=4,
+        is_single=True,
+        is_external=is_external,
+        streams=(DesiredStream(config=stream),),
+    )
+    there: list[Config] = [{"name": "LOGS", **found}] if found is not None else []
+    seen = Observed(
+        server_version="2.15.1",
+        max_payload_bytes=MIB,
+        servers=1,
+        account=Account(limits=Limits()),
+        streams={
+            each["name"]: FoundStream(config=each, state={}, created="", now="") for each in there
+        },
+        strays=strays,
+    )
+    return [problem.id for problem in check(desired, seen)]
+
+
+def of_owner(partitions: int = 4, foreign: int = 6) -> Config:
+    """The stream as another resource has made it."""
+    return {
+        "subjects": Subjects("logs", partitions).of_single_stream(foreign=foreign),
+        "metadata": {OWNER_KEY: "other/logs", PARTITIONS_KEY: str(partitions)},
+    }
+
+
+@pytest.mark.parametrize("owners", [of_owner(foreign=8), of_owner(partitions=5)])
+def test_a_guest_that_would_read_a_part_of_one_stream_is_refused(owners: Config) -> None:
+    """Its collectors filter by what its own resource says; the owner would trim the rest."""
+    assert of_one_stream(is_external=True, found=of_owner()) == []
+    assert of_one_stream(is_external=True, found=owners) == ["stream-differs"]
+
+
+def test_what_one_stream_stores_stays() -> None:
+    """Collectors would be past what comes into subjects that they learn of later."""
+    ours: Config = {**of_owner(), "metadata": {OWNER_KEY: "team/logs", PARTITIONS_KEY: "4"}}
+
+    assert of_one_stream(found=ours) == []
+    assert of_one_stream(foreign=8, found=ours) == ["subjects-stay"]
+
+
+def test_what_would_be_read_by_nobody_is_told_before_a_stream_is_taken_over() -> None:
+    """Its subjects are in no partition; that there are none is told as well."""
+    theirs: Config = {"subjects": ["logs.>"]}
+
+    assert of_one_stream(found=theirs) == []
+    assert of_one_stream(found=theirs, strays=3) == ["messages-in-no-partition"]
+    assert of_one_stream(found=None) == ["one-stream-is-slower"]

@@ -67,6 +67,21 @@ def test_what_a_group_left_out_at_its_beginning_may_go_at_once() -> None:
     assert (floor(begun), floor(further)) == (49, 50)
 
 
+def test_what_a_group_passed_may_go_where_a_successor_needs_none_of_it() -> None:
+    """All of the partition is in the snapshot, or there was nothing; the rest is others'. What no
+    longer is the same message, or is of another stream, frees nothing more.
+    """
+    passed = StreamPosition("then", 80, 9)
+    known = record(sequence=50, snapshot_at=50, passed=passed)
+    behind = record(sequence=50, snapshot_at=40, passed=passed)
+    nothing = record(snapshot=0, position=StreamPosition("", 0, 0), passed=passed)
+
+    assert (floor(known, passed_time_ns=9), floor(nothing, passed_time_ns=9)) == (79, 79)
+    assert floor(behind, passed_time_ns=9) == 40
+    assert (floor(known, passed_time_ns=8), floor(known, created="later")) == (49, 0)
+    assert floor(known, passed_time_ns=9, last_sequence=79) == 49
+
+
 @given(
     fill=st.floats(0, 1.5),
     above=st.floats(0, 1),

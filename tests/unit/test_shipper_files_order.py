@@ -78,3 +78,18 @@ def test_nothing_of_the_new_file_passes_what_is_written_to_the_old_one_meanwhile
     monkeypatch.setattr(Tail, "look_again", look_again)
 
     assert joined(folder.read_on()) == HEADER + b"2\n" + b"3\n"
+
+
+def test_what_a_renamed_log_got_is_read_though_the_new_one_is_gone(tmp_path: Path) -> None:
+    """It had its turn, and waited for that of the new one, which does not come any more."""
+    folder = Folder(tmp_path)
+    renamed = passed_over(folder)
+    append(folder.live, HEADER)
+    append(renamed, b"2\n")
+    chunk = folder.chain.read(folder.now_s)
+    assert chunk is not None
+    folder.chain.acknowledge(chunk)
+    append(renamed, b"3\n")
+    folder.live.unlink()
+
+    assert b"3\n" in joined(folder.drain())
