@@ -199,6 +199,8 @@ class EpochRecords:
             position=reached.position,
             rollbacks=reached.rollbacks or 0,
             released=True,
+            # What is read again may lie before it.
+            passed=seen.record.passed if reached.position == seen.record.position else None,
         )
         key = epoch_key(self._group, partition)
         await self._records.take(key, record, revision=seen.revision)

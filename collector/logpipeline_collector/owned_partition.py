@@ -229,7 +229,10 @@ class OwnedPartition:
     @property
     def may_note_passed(self) -> bool:
         """Whether there is something to note, and all before it is committed."""
-        is_new = self.passed is not None and self.passed != self.held.record.passed
+        passed = self.passed
+        if passed is None or passed.sequence <= self.position.sequence:
+            return False
+        is_new = passed != self.held.record.passed
         return is_new and self.failure is None and self.is_settled and self.is_clean
 
     async def note_passed(self) -> None:

@@ -174,6 +174,17 @@ def test_commits_behind_the_record_do_not_count_where_two_folders_had_one_epoch(
     assert higher_epoch.former[-1].end.position.sequence == 5
 
 
+def test_what_was_passed_holds_for_a_successor_that_begins_where_the_record_ends() -> None:
+    """One that reads something again would have it trimmed before."""
+    former = replace(record(3, 50), passed=at(80))
+
+    goes_on = succeed(former, successor(4, Reached(at(50), 0), folder=OTHER))
+    reads_again = succeed(former, successor(4, Reached(at(20), 0), folder=OTHER))
+
+    assert (goes_on.passed, reads_again.passed) == (at(80), None)
+    assert EpochRecord.decode(goes_on.encode()).passed == at(80)
+
+
 def test_a_folder_that_went_back_reads_again_what_it_lacks() -> None:
     """Its files lack the lines as well, so nothing else would bring them."""
     same_epoch = recover(folder(3, 20, 10), record(3, 50, (3, 5)), identity=SAME)
