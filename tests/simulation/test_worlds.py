@@ -15,7 +15,7 @@ import pytest
 SUPPORT = Path(__file__).parents[1] / "support"
 REGRESSIONS = Path(__file__).with_name("regressions.json")
 # A world of three rounds is about six minutes.
-SMOKE_SEEDS, HOURS = 6, 4
+SMOKE_SEEDS, HOURS, HOURS_OF_ONE_STREAM = 6, 3, 1
 
 
 def campaign(*words: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +37,7 @@ def test_some_worlds_are_as_they_should_be() -> None:
 
 @pytest.mark.timeout(600)
 def test_hours_of_worlds_are_as_they_should_be() -> None:
-    """Four hours of a busy pipeline, with all kinds of faults."""
+    """Hours of a busy pipeline, with all kinds of faults."""
     done = campaign("--hours", str(HOURS))
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,7 +46,7 @@ def test_hours_of_worlds_are_as_they_should_be() -> None:
 @pytest.mark.timeout(300)
 def test_an_hour_of_worlds_with_one_stream_is_as_it_should_be() -> None:
     """Collectors read it by its subjects, and pass what other partitions hold."""
-    done = campaign("--hours", "1", "--single")
+    done = campaign("--hours", str(HOURS_OF_ONE_STREAM), "--single")
 
     assert done.returncode == 0, done.stdout + done.stderr
 
