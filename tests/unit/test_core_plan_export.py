@@ -117,6 +117,15 @@ def test_streams_that_no_one_pipeline_would_make_are_refused(
         export_streams([stream(), *others])
 
 
+def test_a_stream_that_stores_fewer_partitions_than_its_neighbour_is_refused() -> None:
+    """What shippers of another kind count is one number for all streams of a pipeline."""
+    one = stream(name="APP_0", subjects=["app.logs.p0.>"])
+    other = stream(name="APP_1", subjects=["app.logs.p1.>", "app.logs.p3.>"])
+
+    with pytest.raises(NotExportable, match=r"APP_0 has in subjects"):
+        export_streams([one, other])
+
+
 def single(**fields: Any) -> dict[str, Any]:
     """A stream that somebody made for all partitions."""
     return stream(name="LOGS", subjects=["logs.>"], **fields)

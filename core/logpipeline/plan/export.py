@@ -219,7 +219,6 @@ def export_streams(
     first = by_partition[min(by_partition)]
     base, root, _ = _place(str(first["name"]), full[min(full)]["subjects"])
     usual = _most_common(full.values())
-    namespace, name = _identity(usual["metadata"], base)
     count = max(by_partition) + 1 if partitions is None else partitions
     spec: dict[str, Any] = {
         "subject": root,
@@ -235,13 +234,29 @@ def export_streams(
         spec["stream"]["overrides"] = overrides
     if templates := _templates(by_partition, consumers or {}, root, count):
         spec["consumers"] = templates
+    return _checked(spec, _identity(usual["metadata"], base), by_partition)
+
+
+def _checked(
+    spec: dict[str, Any],
+    identity: tuple[str, str],
+    by_partition: Mapping[int, Config],
+    *,
+    holds_all: bool = False,
+) -> dict[str, Any]:
+    """Return the resource with *spec*, of the namespace and name *identity*.
+
+    Raises:
+        NotExportable: see `_check`.
+    """
+    namespace, name = identity
     resource = {
         "apiVersion": API_VERSION,
         "kind": "LogPipeline",
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
-    _check(resource, by_partition)
+    _check(resource, by_partition, holds_all=holds_all)
     return resource
 
 
@@ -277,7 +292,6 @@ def _single(
     stored = len(full["subjects"])
     # What it stores of other counts, if it says so.
     foreign = {} if stored == 1 else {"foreignPartitions": stored if stored > partitions else 0}
-    namespace, name = _identity(full["metadata"], stream)
     spec: dict[str, Any] = {
         "subject": root,
         "partitions": partitions,
@@ -291,14 +305,7 @@ def _single(
     }
     if templates := _templates({0: config}, consumers, root, partitions, is_single=True):
         spec["consumers"] = templates
-    resource = {
-        "apiVersion": API_VERSION,
-        "kind": "LogPipeline",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
-    _check(resource, {0: config})
-    return resource
+    return _checked(spec, _identity(full["metadata"], stream), {0: config}, holds_all=stored == 1)
 
 
 def _by_partition(streams: Sequence[Config]) -> dict[int, Config]:
@@ -392,9 +399,12 @@ def _is_ours(consumer: Config) -> bool:
     return COLLECTOR_GROUP_KEY in (consumer.get("metadata") or {})
 
 
-def _check(resource: dict[str, Any], by_partition: Mapping[int, Config]) -> None:
+def _check(
+    resource: dict[str, Any], by_partition: Mapping[int, Config], *, holds_all: bool
+) -> None:
     """See that the resource wants exactly what was found: what it could not say would be changed
-    when it is adopted.
+    when it is adopted. A stream that *holds_all* subjects stores those of the partitions from then
+    on.
 
     Raises:
         NotExportable: it wants something else.
@@ -405,9 +415,7 @@ def _check(resource: dict[str, Any], by_partition: Mapping[int, Config]) -> None
         if theirs["max_consumers"] == -1:
             # The server's own limit then; ours is written, and removes no consumer.
             ours["max_consumers"] = -1
-        if len(theirs["subjects"]) == 1 and len(ours["subjects"]) > 1:
-            # One for all subjects stores those of the partitions from then on: of another one
-            # nothing would be read.
+        if holds_all:
             ours["subjects"] = theirs["subjects"]
         differing = sorted(
             field for field in theirs if field != "metadata" and theirs[field] != ours[field]
