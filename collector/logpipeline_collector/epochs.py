@@ -80,7 +80,7 @@ def succeed(
         missed_messages=former.missed_messages,
         refused=former.refused,
         succession=_succession(former, successor, gone),
-        # What is read again may lie before it.
+        # A successor that goes back reads messages again that may lie before what was passed.
         passed=former.passed if position == former.position else None,
     )
 
@@ -199,7 +199,7 @@ class EpochRecords:
             position=reached.position,
             rollbacks=reached.rollbacks or 0,
             released=True,
-            # What is read again may lie before it.
+            # As in `succeed`.
             passed=seen.record.passed if reached.position == seen.record.position else None,
         )
         key = epoch_key(self._group, partition)

@@ -261,7 +261,7 @@ class StreamReader:
             )
         # The server has nothing more: pending messages of the last delivery were removed.
         self.pending = 0
-        # What was sent may still be on its way.
+        # Messages that the consumer has sent may not have arrived yet.
         is_all_here = int(consumer["delivered"]["consumer_seq"]) == self._order.delivery
         if self._subjects and is_all_here and self.stream_state is not None:
             self._pass(self.stream_state)

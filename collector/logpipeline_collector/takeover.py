@@ -45,6 +45,7 @@ from logpipeline_collector.sources import BadSnapshot
 from logpipeline_collector.stream_position import (
     Marks,
     StreamMissing,
+    Verified,
     first_position,
     load_marks,
     still_passed,
@@ -171,6 +172,17 @@ class Found:
 
     snapshot: Snapshot | None
     why: str = ""
+
+
+async def verify_owned(js: JetStream, owned: OwnedPartition) -> Verified:
+    """Return where to read the partition on; it has passed what it had, if that still holds.
+
+    Raises:
+        StreamMissing, NotSent, OutcomeUnknown, ApiError: see `verify`.
+    """
+    found = await verify(js, owned.stream, owned.position, owned.marks)
+    owned.passed = await still_passed(js, owned.stream, found.stream, owned.held.record.passed)
+    return found
 
 
 async def find_snapshot(store: SnapshotStore, record: EpochRecord) -> Found:
@@ -507,11 +519,7 @@ class TakeOver:
         context = self._context
         found = await find_snapshot(context.snapshots(self._partition), owned.held.record)
         owned.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
-        found_there = await verify(context.js, owned.stream, owned.position, owned.marks)
-        owned.passed = await still_passed(
-            context.js, owned.stream, found_there.stream, owned.held.record.passed
-        )
-        owned.adopt(found_there)
+        owned.adopt(await verify_owned(context.js, owned))
         begun = owned.begun
         start = import_snapshot(owned, found)
         if start is None:

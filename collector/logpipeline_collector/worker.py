@@ -16,7 +16,7 @@ from logpipeline.streamstate import Verdict
 from logpipeline_collector.context import Context
 from logpipeline_collector.owned_partition import FULL_RETRY_S, OwnedPartition, in_thread
 from logpipeline_collector.sink import SinkBusy, SinkFull
-from logpipeline_collector.stream_position import StreamMissing, save_marks, still_passed, verify
+from logpipeline_collector.stream_position import StreamMissing, save_marks
 from logpipeline_collector.stream_reader import Interrupted, StreamReader
 from logpipeline_collector.takeover import (
     PASSING,
@@ -25,6 +25,7 @@ from logpipeline_collector.takeover import (
     TakeOver,
     has_snapshot,
     tidy,
+    verify_owned,
     write_snapshot,
 )
 
@@ -157,9 +158,7 @@ class PartitionWorker:
                 await self._pause(RETRY_S)
 
     async def _verify(self, owned: OwnedPartition) -> None:
-        js = self._context.js
-        found = await verify(js, owned.stream, owned.position, owned.marks)
-        owned.passed = await still_passed(js, owned.stream, found.stream, owned.held.record.passed)
+        found = await verify_owned(self._context.js, owned)
         if found.verdict is not Verdict.GOOD:
             log.error(
                 "the stream lost messages that were read; it is read again from the last position "

@@ -36,11 +36,10 @@ REPLICA_LAG_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition as a group of collectors stands in it; from *committed* to *passed* its stream
-    has only other partitions' messages, 0 where that is not known. *lag_bytes* is taken from mean
-    sizes,
-    *committed_ns* is the server's time of the last commit, 0 before the first. *lost_bytes* are
-    those that shippers named as lost, *missing_bytes* those in holes that may still be filled.
+    """One partition as a group of collectors stands in it. *committed* is the last message of the
+    partition that is; up to *read_to* its stream has no other one. *lag_bytes* is taken from mean
+    sizes, *committed_ns* is the server's time of the last commit, 0 before the first. *lost_bytes*
+    are those that shippers named as lost, *missing_bytes* those in holes that may still be filled.
     """
 
     partition: int
@@ -54,7 +53,7 @@ class PartitionState:
     released: bool = False
     epoch: int = 0
     committed: int = 0
-    passed: int = 0
+    read_to: int = 0
     committed_ns: int = 0
     rollbacks: int = 0
     lost_bytes: int = 0
@@ -142,8 +141,8 @@ async def _survey_single(
     assignment: Assignment | None,
     partitions: Iterable[int],
 ) -> list[PartitionState]:
-    """Return the state of each of *partitions*, which one stream holds: of each it is counted what
-    the stream has of it, at all and behind what is committed.
+    """Return the state of each of *partitions*, which one stream holds: how many messages it has of
+    each, and how many of these are not committed.
     """
     subjects = pipeline.subjects
     stream, group = pipeline.names.stream(0), pipeline.spec.collectors.group
@@ -165,8 +164,7 @@ async def _survey_single(
             there = [number for number in held if number % len(assigned) == partition]
             own = lag_of_messages(sum(held[number] for number in there), state)
             lag = StreamLag(messages=0, bytes=0, age_s=0.0)
-            done = max(committed, record.passed.sequence) if record and record.passed else committed
-            if done < int(state["last_seq"]):
+            if (record.read_to if record else 0) < int(state["last_seq"]):
                 lag = await _behind(gets, map(subjects.of_partition, there), committed, state)
             counted = {**state, "messages": own.messages, "bytes": own.bytes}
             found.append(
@@ -222,7 +220,7 @@ def _state(
         released=record.released if record else False,
         epoch=record.epoch if record else 0,
         committed=record.position.sequence if record else 0,
-        passed=record.passed.sequence if record and record.passed else 0,
+        read_to=record.read_to if record else 0,
         committed_ns=committed_ns,
         rollbacks=record.rollbacks if record else 0,
         lost_bytes=record.lost_bytes if record else 0,

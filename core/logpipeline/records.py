@@ -226,8 +226,8 @@ class EpochRecord:
     *refused* are the sequences behind the snapshot of messages
     whose payload is not what their headers say; there may be more of them where there are
     `REFUSED_MAX`. *succession* is None in records of older collectors. Where one stream holds
-    several partitions, the group has read all of this one up to *passed* as well, where that is
-    behind the position: what stands between is others'.
+    several partitions, *passed* is a place behind the position with only messages of others
+    between the two, None where there is none.
     """
 
     epoch: int
@@ -253,6 +253,11 @@ class EpochRecord:
     def reached(self) -> Reached:
         """The progress that is committed."""
         return Reached(self.position, self.rollbacks)
+
+    @property
+    def read_to(self) -> int:
+        """The sequence up to which all of the partition is committed."""
+        return max(self.position.sequence, self.passed.sequence if self.passed else 0)
 
     @property
     def folder(self) -> str:

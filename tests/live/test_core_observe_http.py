@@ -134,8 +134,8 @@ async def test_closing_does_not_wait_for_a_silent_connection(
 
 
 async def test_a_connection_that_begins_behind_the_close_ends_at_once() -> None:
-    """It was accepted before, and its task begins now: nobody would wait for it any more, and that
-    it is cancelled in the end would be logged as an error.
+    """The server accepted it before, and its task begins now. Left open, it would be cancelled at
+    the end of the process, which is logged as an error.
     """
     server = await http.serve("127.0.0.1", 0, Metrics("shipper"), lambda: None, lambda: None)
     await server.close()

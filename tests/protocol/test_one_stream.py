@@ -42,7 +42,7 @@ def _by_its_own(self: Any, last: int) -> Any:
     return is_there()
 
 
-# Broken decisions: their places, what is made of them, and what the search has to find then.
+# Of each broken decision: its place, what replaces it, and the bounds of the search that finds it.
 DEFECTS: dict[str, tuple[str, Any, Bounds]] = {
     "one look is enough": (
         "logpipeline_collector.stream_reader.StreamReader._pass",

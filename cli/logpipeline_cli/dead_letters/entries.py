@@ -201,8 +201,9 @@ class DeadStream:
             partition, _ = self._subjects.read(letter.subject)
         except (BadHost, BadSubject) as error:
             raise Misplaced(f"no shipper publishes there: {error}") from error
-        known = [partition, partition % self._subjects.partitions, *([0] * self._is_single)]
-        if entry.partition not in known:
+        if entry.partition == 0 and self._is_single:
+            return
+        if entry.partition not in (partition, partition % self._subjects.partitions):
             raise Misplaced(f"its subject {letter.subject[:80]!r} is of another partition")
 
     async def is_there(self, entry: Entry) -> bool:

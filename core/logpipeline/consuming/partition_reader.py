@@ -142,7 +142,7 @@ class Reading:
 
     @property
     def subjects(self) -> Subjects:
-        """The pipeline's subjects."""
+        """The subjects of the streams, each of which is read as one partition."""
         return self.pipeline.stream_subjects
 
 

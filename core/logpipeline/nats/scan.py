@@ -28,7 +28,6 @@ from logpipeline.nats.jetstream import (
 )
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.nats.session import RawMessage
-from logpipeline.wire import whole_number
 
 # What a server sends for one question; a larger message comes alone.
 BYTES_MAX = 2 * 1024 * 1024
@@ -185,8 +184,8 @@ async def following(gets: DirectGets, subject: str, sequence: int) -> Following 
     found = await gets.ask({"next_by_subj": subject, "seq": sequence, "batch": 1})
     if not found:
         return None
-    behind = header_fields(found[0].headers).get("Nats-Num-Pending", "0")
-    return Following(1 + (whole_number(behind) or 0), stored_of(found[0]).time_ns)
+    behind = int(header_fields(found[0].headers)["Nats-Num-Pending"])
+    return Following(1 + behind, stored_of(found[0]).time_ns)
 
 
 class StreamChanged(Exception):

@@ -76,7 +76,7 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        # Nobody would wait for one that was accepted before `close` and begins behind it.
+        # `close` has not seen a connection whose task begins later, and would leave it open.
         is_closing = self._server is not None and not self._server.is_serving()
         if is_closing or len(self._connections) >= CONNECTIONS_MAX:
             writer.transport.abort()

@@ -222,8 +222,8 @@ def _raft(desired: Desired, observed: Observed) -> Iterator[Problem]:
 
 
 def _single(desired: Desired, observed: Observed) -> Iterator[Problem]:
-    log = desired.streams[-1]
-    if desired.is_single and log.name not in observed.streams:
+    log = desired.single
+    if log is not None and log.name not in observed.streams:
         # Measured with sync_interval always and messages of 2 and 100 KB, on two processors.
         yield Problem(
             "one-stream-is-slower",
@@ -235,10 +235,12 @@ def _single(desired: Desired, observed: Observed) -> Iterator[Problem]:
 
 
 def _single_stays(desired: Desired, observed: Observed) -> Iterator[Problem]:
-    """Collectors read one stream by its subjects: what is in none of theirs, nobody reads."""
-    wanted = desired.streams[-1]
-    found = observed.streams.get(wanted.name)
-    if not desired.is_single or found is None:
+    """Yield what would keep collectors from messages of the one stream, which each of them reads by
+    the subjects of its partitions.
+    """
+    wanted = desired.single
+    found = observed.streams.get(wanted.name) if wanted is not None else None
+    if wanted is None or found is None:
         return
     count = wanted.config["metadata"][PARTITIONS_KEY]
     theirs = (found.config.get("metadata") or {}).get(PARTITIONS_KEY, "")
@@ -260,8 +262,8 @@ def _single_stays(desired: Desired, observed: Observed) -> Iterator[Problem]:
         yield Problem(
             "messages-in-no-partition",
             f"stream {wanted.name} holds {observed.strays} messages whose subjects are in no "
-            "partition of spec.partitions and spec.stream.foreignPartitions, and nobody would read "
-            "them: raise these, or read and purge those messages first",
+            "partition of spec.partitions and spec.stream.foreignPartitions, so that collectors "
+            "would not read them: raise these numbers, or read and purge those messages first",
         )
 
 

@@ -152,6 +152,11 @@ class Desired:
     state_bucket: str = ""
     assignment: str = ""
 
+    @property
+    def single(self) -> DesiredStream | None:
+        """The one stream of all partitions, None if each has its own."""
+        return self.streams[-1] if self.is_single else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -74,9 +74,9 @@ async def _strays(js: JetStream, desired: Desired, streams: Mapping[str, FoundSt
     """Return how many messages lie in the one stream of all partitions and in none of these; of a
     stream that was made for them, or taken over before, there are none.
     """
-    wanted = desired.streams[-1]
-    found = streams.get(wanted.name)
-    if not desired.is_single or found is None or is_ours(found.config, wanted.config):
+    wanted = desired.single
+    found = streams.get(wanted.name) if wanted is not None else None
+    if wanted is None or found is None or is_ours(found.config, wanted.config):
         return 0
     places = {subject.removesuffix(">") for subject in wanted.config["subjects"]}
     depth = min(places).count(".")

@@ -29,7 +29,7 @@ from logpipeline.nats.jetstream import (
     time_ns_of,
 )
 from logpipeline.plan.model import FoundStream, owner_of
-from logpipeline.plan.observe import ask, consumers_of, streams_below
+from logpipeline.plan.observe import ask, consumers_of, stored_subjects, streams_below
 from logpipeline.records import BadRecord, EpochRecord, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.streams import Stream
@@ -233,13 +233,13 @@ async def missed_by(bucket: Bucket, key: str) -> Missed:
 async def keys_of(js: JetStream, bucket: Bucket) -> set[str]:
     """Return the keys that *bucket* has; none where it is not there."""
     prefix = key_value_subject(bucket.name, "")
+    subjects = stored_subjects(js, bucket.stream, f"{prefix}>")
     try:
-        info = await ask(js, f"STREAM.INFO.{bucket.stream}", {"subjects_filter": f"{prefix}>"})
+        return {subject.removeprefix(prefix) async for subject, _ in subjects}
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
             return set()
         raise
-    return {subject.removeprefix(prefix) for subject in info["state"].get("subjects") or {}}
 
 
 async def _table_floor(js: JetStream, progress: TableProgress | None, stream: FoundStream) -> int:

@@ -125,8 +125,7 @@ def _committed(partitions: Iterable[PartitionState]) -> dict[str, int]:
     """Return up to where each stream is in files: all of its partitions."""
     committed: dict[str, int] = {}
     for each in partitions:
-        done = max(each.committed, each.passed)
-        committed[each.stream] = min(done, committed.get(each.stream, done))
+        committed[each.stream] = min(each.read_to, committed.get(each.stream, each.read_to))
     return committed
 
 

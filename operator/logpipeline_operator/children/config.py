@@ -83,14 +83,6 @@ def for_collector(pipeline: LogPipeline) -> LogPipeline:
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
 
-def _stream(stream: Stream) -> Stream:
-    """Return what pods need of the streams to find them, and to read one of all partitions."""
-    if stream.layout == "single":
-        foreign = stream.foreign_partitions
-        return Stream(layout=stream.layout, name=stream.name, foreign_partitions=foreign)
-    return Stream(name=stream.name)
-
-
 def for_table(pipeline: LogPipeline) -> LogPipeline:
     """Return *pipeline* as its table's job reads it."""
     given = pipeline.spec.table
@@ -247,6 +239,14 @@ def _common(pipeline: LogPipeline) -> LogPipelineSpec:
         ),
         stream=_stream(spec.stream),
     )
+
+
+def _stream(stream: Stream) -> Stream:
+    """Return what pods need of the streams to find them, and to read one of all partitions."""
+    if stream.layout == "single":
+        foreign = stream.foreign_partitions
+        return Stream(layout=stream.layout, name=stream.name, foreign_partitions=foreign)
+    return Stream(name=stream.name)
 
 
 def _local_nats(pipeline: LogPipeline, role: str) -> LocalNats:

@@ -208,7 +208,7 @@ class Session:
         network.loop.call_at(self._in_s, arrive, context=self._context)
 
     def _refused(self, problem: str) -> None:
-        # What was under way when it broke arrives nowhere.
+        # A refusal that was under way when the connection broke is dropped.
         if not self._is_lost:
             self._on_problem(problem)
 

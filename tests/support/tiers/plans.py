@@ -135,8 +135,8 @@ def _tables(*words: str) -> Step:
 
 
 def _touched_tables() -> list[Step]:
-    """Return a step with the tests of tables that the change since the last commit touches: all of
-    them would be half of what is run before each commit.
+    """Return a step with the tests of tables that the change since the last commit touches. The
+    whole tier takes as long as all unit tests.
     """
     try:
         changed = affected.changed_files("HEAD")
