@@ -125,7 +125,8 @@ def _committed(partitions: Iterable[PartitionState]) -> dict[str, int]:
     """Return up to where each stream is in files: all of its partitions."""
     committed: dict[str, int] = {}
     for each in partitions:
-        committed[each.stream] = min(each.read_to, committed.get(each.stream, each.read_to))
+        done = max(each.committed, each.read_to)
+        committed[each.stream] = min(done, committed.get(each.stream, done))
     return committed
 
 
