@@ -19,6 +19,7 @@ import yaml
 from deltalake import DeltaTable
 
 from components.component import Component
+from descendants import kill_if_there
 from faults.settings import is_soak, seeds
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.options import NatsOptions
@@ -153,14 +154,18 @@ class Rounds:
             self.server.kill()
             await self.server.start()
         elif victim == "worker":
-            worker = await eventually(lambda: busy_worker_of(driver), within_s=COMMIT_S)
-            assert worker is not None
-            os.kill(worker, signal.SIGKILL)
+            # One that ends by itself before it is killed does not die in the midst of its work.
+            await eventually(lambda: self._has_killed_worker(driver), within_s=COMMIT_S)
         elif victim == "jvm":
             os.kill(jvm_of(driver), signal.SIGKILL)
             assert await self.job.wait() != 0
         else:
             self.job.kill()
+
+    @staticmethod
+    def _has_killed_worker(driver: int) -> bool:
+        worker = busy_worker_of(driver)
+        return worker is not None and kill_if_there(worker)
 
 
 @pytest.fixture

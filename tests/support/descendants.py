@@ -1,7 +1,11 @@
-"""The processes that a process has started, and those that these have, zombies included."""
+"""The processes that a process has started, and those that these have, zombies included; and the
+end of processes that are not children of a test, so that they may end at any moment.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +15,15 @@ def below(parent: int) -> Iterator[int]:
     for child in _children(parent):
         yield child
         yield from below(child)
+
+
+def kill_if_there(pid: int) -> bool:
+    """Kill the process *pid*; return whether it was there until then."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _children(pid: int) -> list[int]:

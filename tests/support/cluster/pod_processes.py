@@ -4,13 +4,12 @@ memory does, and Kubernetes learns of it afterwards.
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cluster.pipelines import Pipeline
+from descendants import kill_if_there
 from tables.victims import is_computing
 
 
@@ -28,10 +27,9 @@ class Container:
 
     def kill(self) -> None:
         """Kill all that runs in it."""
-        found = self._processes()
-        assert found, f"no process runs in {self.pod}"
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
+        # With the first process of a container the kernel ends the others before their turn comes.
+        killed = [kill_if_there(pid) for pid in self._processes()]
+        assert any(killed), f"no process runs in {self.pod}"
 
     def _processes(self) -> list[int]:
         # The nodes are processes of this machine, and so are their pods.

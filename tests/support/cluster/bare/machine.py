@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -15,6 +13,7 @@ from cluster.bare.network import Addresses
 from cluster.bare.places import ClusterPlaces
 from cluster.bare.running import wait_until
 from cluster.bare.state import Process
+from descendants import kill_if_there
 
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
 START_DEADLINE_S = 10.0
@@ -121,8 +120,7 @@ class Machine:
         """Kill all that runs on the node, at once; `wait_for_end` waits until it is gone."""
         for process in self.processes():
             # The first process is killed first: the outer one then ends when all others have.
-            if process.is_alive:
-                os.kill(process.id, signal.SIGKILL)
+            if process.is_alive and kill_if_there(process.id):
                 return
 
     def wait_for_end(self) -> None:

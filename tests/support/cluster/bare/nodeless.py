@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import ssl
 import sys
 import urllib.request
@@ -20,6 +19,7 @@ from cluster.bare.machine import Program
 from cluster.bare.places import ClusterPlaces
 from cluster.bare.running import wait_until
 from cluster.bare.state import Process, Record
+from descendants import kill_if_there
 from ports import free_port
 
 NAME = places.MACHINE
@@ -87,7 +87,7 @@ class Host:
         """Kill all that runs, at once; `wait_for_end` waits until it is gone."""
         for process in self.processes():
             if process.is_alive:
-                os.kill(process.id, signal.SIGKILL)
+                kill_if_there(process.id)
 
     def wait_for_end(self) -> None:
         """Return once the supervisor is gone; the kernel ends the programs in the same moment."""
