@@ -40,7 +40,7 @@ DELTA = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 # What tests use without Spark.
-KINDS_BESIDE = ("logback", "kafka")
+KINDS_BESIDE = ("logback", "kafka", "opensearch")
 
 
 @dataclass(frozen=True, slots=True)

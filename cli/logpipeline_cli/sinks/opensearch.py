@@ -40,6 +40,10 @@ CREATED = 201
 # There is a document of this id: the line was written before.
 IS_THERE = 409
 _INDEX = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}")
+# Errors with a status as those of a document have it, which are the index's own.
+OF_INDEX = frozenset(
+    {"index_closed_exception", "invalid_index_name_exception", "strict_dynamic_mapping_exception"}
+)
 # As `json_lines` begins each line, and as these systems call the time of a document.
 _HEAD, _OWN_HEAD = b'{"time":', b'{"@timestamp":'
 
@@ -64,6 +68,11 @@ class _Item(NamedTuple):
     @property
     def is_there(self) -> bool:
         return self.status in (200, CREATED, IS_THERE)
+
+    @property
+    def is_misdirected(self) -> bool:
+        kind = self.error.get("type") if isinstance(self.error, dict) else None
+        return self.status in MISDIRECTED or kind in OF_INDEX
 
     @property
     def is_for_later(self) -> bool:
@@ -130,7 +139,7 @@ class BulkDestination:
         reason = f"{where} answered {item.status} to a line: {said}"
         if item.is_for_later:
             return TryAgain(reason)
-        if item.status in MISDIRECTED:
+        if item.is_misdirected:
             return Misdirected(f"{reason}; check the index and the rights of the login")
         return Refused(reason)
 

@@ -1,12 +1,14 @@
 """Systems that a sink copies to, where the real one is too large for a test: each is a *stand-in*,
 a small server that takes requests as the protocol's documentation says, and keeps lines as the real
 one promises to. It shows that a destination speaks the protocol as documented, not that a certain
-version of a product does.
+version of a product does. Where the real one is there, `Forwarding` puts the same faults before it.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import http.client
 import json
 import ssl
 import threading
@@ -16,13 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 # What becomes of the next request: it is not taken and cut off, taken and cut off, told to come
 # again, refused for what it holds, or for its login; or it is never answered.
 Fault = Literal["cut", "taken-and-cut", "busy", "refuse", "login", "hang"]
 _STATUS = {"busy": 429, "refuse": 400, "login": 401}
 RETRY_AFTER_S = 7
+# Headers that are about one connection.
+OF_CONNECTION = frozenset({"host", "connection", "content-length", "transfer-encoding"})
+# Headers of answers that a destination reads.
+PASSED_ON = frozenset({"content-type", "retry-after", "x-clickhouse-exception-code"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,31 @@ def _handler(server: StandIn) -> type[BaseHTTPRequestHandler]:
             """Say nothing: the test looks at `requests`."""
 
     return Handler
+
+
+@dataclass
+class Forwarding(StandIn):
+    """Passes requests on to a real server at *real*, but for those that a fault befalls."""
+
+    real: str = field(kw_only=True)
+    said: dict[str, str] = field(default_factory=dict)
+
+    def take(self, request: Request) -> tuple[int, bytes]:
+        """Return what the real server answers."""
+        target = urlsplit(self.real)
+        assert target.hostname is not None
+        connection = http.client.HTTPConnection(target.hostname, target.port)
+        with contextlib.closing(connection):
+            path = "?".join(filter(None, (request.path, urlencode(request.query))))
+            headers = {n: v for n, v in request.headers.items() if n not in OF_CONNECTION}
+            connection.request("POST", path, request.data, headers)
+            answer = connection.getresponse()
+            self.said = {n: v for n, v in answer.getheaders() if n.lower() in PASSED_ON}
+            return answer.status, answer.read()
+
+    def headers(self) -> dict[str, str]:
+        """Return what the real server said beside its last answer."""
+        return self.said
 
 
 def text_of(line: dict[str, Any]) -> bytes:

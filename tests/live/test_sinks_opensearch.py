@@ -1,0 +1,149 @@
+"""`logpipeline sink opensearch` with a real OpenSearch: each line is a document, once."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from components.consuming import Reading, Streams, in_order, streams_on
+from components.destination_contract import Implementation, check
+from components.search_server import OpenSearch, SearchForwarding, open_search
+from components.sink_batches import batch_of, message, plain_batch
+from faults.settings import is_soak
+from logpipeline.consuming.message import Batch
+from logpipeline.embedded import EmbeddedServer
+from logpipeline_cli.arguments import build_parser
+from logpipeline_cli.sinks import opensearch
+from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
+from waiting import eventually
+
+SEED = 11
+ROUNDS = 20 if is_soak() else 1
+# As in a server without a processor of its own.
+WITHIN_S = 180
+pytestmark = pytest.mark.timeout(1800 if is_soak() else 900)
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearch]:
+    """A server that starts with the first test that asks for it; each test has its own index."""
+    with open_search(tmp_path_factory.mktemp("search") / "server") as running:
+        yield running
+
+
+@pytest.fixture
+async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+    """Three empty streams."""
+    async with streams_on(nats_server, tmp_path / "pipeline") as made:
+        yield made
+
+
+def arguments(url: str, index: str) -> argparse.Namespace:
+    """Return what a user would give."""
+    words = ["sink", "opensearch", "copy", "--url", url, "--index", index]
+    return build_parser().parse_args(words)
+
+
+async def write(search: OpenSearch, index: str, batch: Batch) -> None:
+    """Write as a process that has just started."""
+    destination = opensearch.destination_of(arguments(search.url, index))
+    try:
+        await destination.write(batch)
+    finally:
+        await destination.close()
+
+
+async def named_as_away(sink: Reading) -> None:
+    """Return once *sink* says that the server does not take its lines."""
+    await eventually(lambda: "not written yet" in sink.log, within_s=WITHIN_S)
+
+
+async def ended(sink: Reading, code: int) -> None:
+    """Return once *sink* has ended with *code*."""
+    await eventually(lambda: sink.has_ended, within_s=WITHIN_S)
+    await sink.ends(code)
+
+
+async def test_the_real_server_keeps_the_contract(search: OpenSearch) -> None:
+    """All bytes, once, in order; in parts, and whatever becomes of requests and answers."""
+    made = SearchForwarding(real=search.url, search=search, index="contract")
+    with made.serving() as server:
+        args = arguments(server.url, "contract")
+        await check(Implementation(made, lambda: opensearch.destination_of(args), is_once=True))
+
+
+@pytest.mark.long
+async def test_lines_are_copied_once_though_sink_and_server_are_killed(
+    search: OpenSearch, streams: Streams
+) -> None:
+    """The server is killed in the midst of a copy, and the sink after a write."""
+    dice = random.Random(SEED)
+    words = ("sink", "opensearch", "flow", "--url", search.url, "--index", "flow", "--batch", "5")
+    for _ in range(ROUNDS):
+        await streams.write(10, lines=2)
+        await streams.command(*words, point=f"sink.written:{dice.randrange(1, 4)}").ends(-9)
+        search.kill()
+        sink = streams.command(*words, "--until-caught-up")
+        await named_as_away(sink)
+        search.start()
+        await ended(sink, 0)
+    found = [text.decode() for text in search.texts("flow")]
+    assert in_order(found)
+    assert sorted(found) == sorted(streams.written)
+
+
+async def test_an_alias_and_a_data_stream_take_lines(search: OpenSearch) -> None:
+    """A data stream creates only, and wants a time."""
+    search.ask("PUT", "/first-000001", {"aliases": {"first": {"is_write_index": True}}})
+    template = {"index_patterns": ["second*"], "data_stream": {}}
+    search.ask("PUT", "/_index_template/second", template)
+    batch = batch_of([message(1, b"one\ntwo\n"), message(2, b"three\n")])
+    for index in ("first", "second"):
+        for _ in range(2):
+            await write(search, index, batch)
+        assert search.texts(index) == [b"one", b"two", b"three"]
+
+
+async def test_a_line_that_the_mapping_refuses_is_named(search: OpenSearch) -> None:
+    """It is refused as often as it comes; the others of its batch are there once."""
+    mapping = {"mappings": {"properties": {"message": {"type": "long"}}}}
+    search.ask("PUT", "/numbers", mapping)
+    batch = plain_batch(b"1", b"many", b"3")
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"answered 400 to a line: .*mapper_parsing_exception"):
+            await write(search, "numbers", batch)
+    assert search.texts("numbers") == [b"1", b"3"]
+
+
+async def test_an_index_that_takes_no_lines_blames_no_message(search: OpenSearch) -> None:
+    """Closed, read-only or without a field, it is the index's; on a full disk it is for later."""
+    batch = plain_batch(b"one")
+    search.ask("PUT", "/shut")
+    search.ask("POST", "/shut/_close")
+    search.ask("PUT", "/still", {"settings": {"index.blocks.write": True}})
+    search.ask("PUT", "/strict", {"mappings": {"dynamic": "strict"}})
+    search.ask("PUT", "/full", {"settings": {"index.blocks.read_only_allow_delete": True}})
+    for index in ("shut", "still", "strict"):
+        with pytest.raises(Misdirected, match="check the index and the rights"):
+            await write(search, index, batch)
+    with pytest.raises(TryAgain, match="answered 429 to a line"):
+        await write(search, "full", batch)
+    search.ask("PUT", "/full/_settings", {"index.blocks.read_only_allow_delete": None})
+    await write(search, "full", batch)
+    assert search.texts("full") == [b"one"]
+
+
+async def test_an_index_that_may_not_be_made_by_itself_is_named(search: OpenSearch) -> None:
+    """A name that was mistyped is no message's fault."""
+    settings = {"persistent": {"action.auto_create_index": "false"}}
+    search.ask("PUT", "/_cluster/settings", settings)
+    try:
+        with pytest.raises(Misdirected, match="index_not_found_exception"):
+            await write(search, "mistyped", plain_batch(b"one"))
+    finally:
+        settings["persistent"]["action.auto_create_index"] = None  # type: ignore[assignment]
+        search.ask("PUT", "/_cluster/settings", settings)
