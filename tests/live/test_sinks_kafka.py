@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from components.consuming import HOSTS, Reading, Streams, in_order, streams_on
+from components.consuming import HOSTS, Streams, in_order, streams_on
 from components.kafka_broker import Broker, kafka_broker
 from components.sink_batches import CREATED, batch_of, message, plain_batch
 from faults.settings import is_soak
@@ -59,12 +59,6 @@ def texts(broker: Broker, topic: str, *, committed: bool = True) -> list[str]:
     return [json.loads(record.value)["message"] for record in records]
 
 
-async def ended(sink: Reading, code: int) -> str:
-    """Return what *sink* said, once it has ended with *code*."""
-    await eventually(lambda: sink.has_ended, within_s=WITHIN_S)
-    return await sink.ends(code)
-
-
 async def test_lines_are_copied_in_order_and_the_next_start_goes_on(
     streams: Streams, broker: Broker
 ) -> None:
@@ -73,7 +67,7 @@ async def test_lines_are_copied_in_order_and_the_next_start_goes_on(
     for _ in range(2):
         await streams.write(20, lines=3)
         command = words(broker, "flow", "--until-caught-up", "--batch", "7")
-        log = await ended(streams.command(*command), 0)
+        log = await streams.command(*command).ends(0, within_s=WITHIN_S)
         assert "60 processed" in log
     records = broker.records("flow")
     found = [json.loads(record.value)["message"] for record in records]
@@ -147,10 +141,10 @@ async def test_reset_copies_again(streams: Streams, broker: Broker) -> None:
     """What is forgotten here is forgotten in Kafka, too: else it would be left out, silently."""
     broker.create("reset")
     await streams.write(2)
-    await ended(streams.command(*words(broker, "reset", "--until-caught-up")), 0)
+    await streams.command(*words(broker, "reset", "--until-caught-up")).ends(0, within_s=WITHIN_S)
     assert any(group.startswith("logpipeline.reset.LOGS_0.") for group in broker.groups())
     command = words(broker, "reset", "--until-caught-up", "--reset", "--yes")
-    await ended(streams.command(*command), 0)
+    await streams.command(*command).ends(0, within_s=WITHIN_S)
 
     assert sorted(texts(broker, "reset")) == sorted(streams.written * 2)
 
@@ -183,10 +177,10 @@ async def test_what_is_refused_stops_it_or_becomes_a_dead_letter(
     await streams.store(HOSTS[0], 1000, b"x" * 2 * LIMIT + b"\n")
     await streams.send(HOSTS[0])
     command = words(broker, "refused", "--until-caught-up", "--compression", "none")
-    log = await ended(streams.command(*command), 1)
+    log = await streams.command(*command).ends(1, within_s=WITHIN_S)
     assert "of stream LOGS_0 could not be processed" in log
     assert "Message size too large" in log
-    log = await ended(streams.command(*command, "--on-error", "dead-letter"), 0)
+    log = await streams.command(*command, "--on-error", "dead-letter").ends(0, within_s=WITHIN_S)
 
     assert "1 dead letters" in log
     assert texts(broker, "refused") == streams.written
@@ -229,10 +223,10 @@ async def test_a_broker_that_wants_a_login_takes_the_right_one(
         broker.create("login")
         await streams.write(5)
         command = words(broker, "login", "--until-caught-up", "--on-error", "dead-letter")
-        log = await ended(streams.command(*command, "--login-file", str(wrong)), 1)
+        log = await streams.command(*command, "--login-file", str(wrong)).ends(1, within_s=WITHIN_S)
         assert "check the login" in log
         assert "guessed" not in log
-        await ended(streams.command(*command, "--login-file", str(right)), 0)
+        await streams.command(*command, "--login-file", str(right)).ends(0, within_s=WITHIN_S)
         found = texts(broker, "login")
 
     assert sorted(found) == sorted(streams.written)
@@ -278,7 +272,7 @@ async def test_kills_of_sink_and_broker_lose_and_repeat_nothing(
     for number in range(POINT_ROUNDS):
         await streams.write(10, lines=2)
         point = f"{POINTS[number % len(POINTS)]}:{dice.randrange(1, 5)}"
-        await ended(streams.command(*command, point=point), -signal.SIGKILL)
+        await streams.command(*command, point=point).ends(-signal.SIGKILL, within_s=WITHIN_S)
     for _ in range(RANDOM_ROUNDS):
         await streams.write(10, lines=2)
         wanted = await stored(broker) + dice.randrange(1, 40)
@@ -296,7 +290,7 @@ async def test_kills_of_sink_and_broker_lose_and_repeat_nothing(
         broker.start()
         await streams.write(5, lines=2)
         sink.kill()
-    await ended(streams.command(*command, "--until-caught-up"), 0)
+    await streams.command(*command, "--until-caught-up").ends(0, within_s=WITHIN_S)
     found, all_records = texts(broker, "killed"), texts(broker, "killed", committed=False)
 
     assert len(all_records) > len(found), "nothing was taken back: the test shows nothing"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from components.consuming import Reading, Streams, in_order, streams_on
+from components.consuming import Streams, in_order, streams_on
 from components.destination_contract import Implementation, check
 from components.search_server import OpenSearch, SearchForwarding, open_search
 from components.sink_batches import batch_of, message, plain_batch
@@ -19,7 +19,6 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.sinks import opensearch
 from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
-from waiting import eventually
 
 SEED = 11
 ROUNDS = 20 if is_soak() else 1
@@ -57,17 +56,6 @@ async def write(search: OpenSearch, index: str, batch: Batch) -> None:
         await destination.close()
 
 
-async def named_as_away(sink: Reading) -> None:
-    """Return once *sink* says that the server does not take its lines."""
-    await eventually(lambda: "not written yet" in sink.log, within_s=WITHIN_S)
-
-
-async def ended(sink: Reading, code: int) -> None:
-    """Return once *sink* has ended with *code*."""
-    await eventually(lambda: sink.has_ended, within_s=WITHIN_S)
-    await sink.ends(code)
-
-
 async def test_the_real_server_keeps_the_contract(search: OpenSearch) -> None:
     """All bytes, once, in order; in parts, and whatever becomes of requests and answers."""
     made = SearchForwarding(real=search.url, search=search, index="contract")
@@ -88,9 +76,9 @@ async def test_lines_are_copied_once_though_sink_and_server_are_killed(
         await streams.command(*words, point=f"sink.written:{dice.randrange(1, 4)}").ends(-9)
         search.kill()
         sink = streams.command(*words, "--until-caught-up")
-        await named_as_away(sink)
+        await sink.says("not written yet", within_s=WITHIN_S)
         search.start()
-        await ended(sink, 0)
+        await sink.ends(0, within_s=WITHIN_S)
     found = [text.decode() for text in search.texts("flow")]
     assert in_order(found)
     assert sorted(found) == sorted(streams.written)

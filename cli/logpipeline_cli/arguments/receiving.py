@@ -41,6 +41,14 @@ def _output(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def _tls(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--tls-cert", metavar="FILE", help=what)
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, unless it is in the same file")
+    parser.add_argument(
+        "--tls-client-ca", metavar="FILE", help="take only clients with a certificate of this CA"
+    )
+
+
 def _syslog(parser: argparse.ArgumentParser) -> None:
     _common(parser)
     _output(parser, "raw")
@@ -50,11 +58,7 @@ def _syslog(parser: argparse.ArgumentParser) -> None:
             metavar="HOST:PORT",
             help=f"listen for {transport.upper()} here, as in 0.0.0.0:514",
         )
-    parser.add_argument("--tls-cert", metavar="FILE", help="the certificate of --tls (PEM)")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key, unless it is in the same file")
-    parser.add_argument(
-        "--tls-client-ca", metavar="FILE", help="take only clients with a certificate of this CA"
-    )
+    _tls(parser, "the certificate of --tls (PEM)")
     parser.add_argument(
         "--name",
         metavar="TEMPLATE",
@@ -115,6 +119,7 @@ def _otlp(parser: argparse.ArgumentParser) -> None:
         default="127.0.0.1:4318",
         help="where to serve POST /v1/logs (127.0.0.1:4318)",
     )
+    _tls(parser, "serve HTTPS with this certificate (PEM)")
     parser.add_argument(
         "--name",
         metavar="TEMPLATE",

@@ -20,6 +20,7 @@ from logpipeline_cli.receiving.service import ReceiverConfig, Source
 from logpipeline_cli.receiving.service import run as serve
 from logpipeline_cli.receiving.spool import SpoolBroken, SpoolFull
 from logpipeline_cli.receiving.syslog_server import VARIABLES, SyslogConfig, SyslogServer
+from logpipeline_cli.receiving.tls import BadCertificate, ServerTls
 
 DELIMITERS = {"lf": LF, "nul": NUL}
 # RFC 5424 has every receiver take as much (6.1).
@@ -37,13 +38,12 @@ def _syslog(args: argparse.Namespace) -> int:
         raise UsageError("say where to listen: --udp, --tcp or --tls with HOST:PORT")
     if bool(args.tls) != bool(args.tls_cert):
         raise UsageError("--tls and --tls-cert need each other: give both, or none")
+    tls = _tls(args)
     config = SyslogConfig(
         udp=_address(args.udp, "--udp"),
         tcp=_address(args.tcp, "--tcp"),
         tls=_address(args.tls, "--tls"),
-        certificate=Path(args.tls_cert) if args.tls_cert else None,
-        key=Path(args.tls_key) if args.tls_key else None,
-        client_authority=Path(args.tls_client_ca) if args.tls_client_ca else None,
+        server_tls=tls,
         output=args.output,
         name=_template(args.name, VARIABLES),
         message_bytes_max=_size(args.message_bytes, "--message-bytes", MESSAGE_BYTES_MIN),
@@ -73,10 +73,24 @@ def _otlp(args: argparse.Namespace) -> int:
     address = _address(args.listen, "--listen")
     assert address is not None
     name = _template(args.name, otlp_server.VARIABLES)
+    tls = _tls(args)
     # A request that there is no room for is refused at once: its client sends it again.
     return _receive(
-        args, lambda metrics: otlp_server.OtlpServer(address, name, metrics), waits=False
+        args, lambda metrics: otlp_server.OtlpServer(address, name, metrics, tls), waits=False
     )
+
+
+def _tls(args: argparse.Namespace) -> ServerTls | None:
+    if not args.tls_cert:
+        if args.tls_key or args.tls_client_ca:
+            raise UsageError("--tls-key and --tls-client-ca belong to a --tls-cert: give one")
+        return None
+    key = Path(args.tls_key) if args.tls_key else None
+    authority = Path(args.tls_client_ca) if args.tls_client_ca else None
+    try:
+        return ServerTls(Path(args.tls_cert), key, authority)
+    except BadCertificate as error:
+        raise CliError(f"TLS: {error}") from None
 
 
 def _template(text: str, variables: frozenset[str]) -> NameTemplate:

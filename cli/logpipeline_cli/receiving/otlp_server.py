@@ -24,6 +24,7 @@ from logpipeline_cli.receiving.otlp import (
 )
 from logpipeline_cli.receiving.otlp_protobuf import PROTOBUF
 from logpipeline_cli.receiving.spool import SpoolFull
+from logpipeline_cli.receiving.tls import ServerTls
 
 VARIABLES = frozenset({"service"})
 PATH = "/v1/logs"
@@ -175,10 +176,17 @@ class Application:
 class OtlpServer:
     """`POST /v1/logs` at *address*, as a `Source`."""
 
-    def __init__(self, address: tuple[str, int], name: NameTemplate, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        name: NameTemplate,
+        metrics: Metrics,
+        tls: ServerTls | None = None,
+    ) -> None:
         self._address = address
         self._name = name
         self._metrics = metrics
+        self._tls = tls
         self._is_open = False
 
     def why_not_ready(self) -> str | None:
@@ -191,11 +199,13 @@ class OtlpServer:
         Raises:
             OSError: the address cannot be listened on.
         """
+        tls = self._tls
         config = uvicorn.Config(
             Application(committer, self._name, self._metrics),
             lifespan="off", loop="asyncio", http="h11", ws="none", log_config=None,
             access_log=False, server_header=False, limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=STOP_S_MAX,
+            ssl_context_factory=None if tls is None else lambda *_: tls.context,
         )  # fmt: skip
         host = self._address[0]
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -204,7 +214,10 @@ class OtlpServer:
             server = _Server(config)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(server.serve(sockets=[listening]))
+                looking = None if tls is None else tasks.create_task(tls.keep_looking())
                 self._is_open = True
                 await stop.wait()
                 self._is_open = False
                 server.should_exit = True
+                if looking is not None:
+                    looking.cancel()

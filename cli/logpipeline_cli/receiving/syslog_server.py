@@ -24,6 +24,7 @@ from logpipeline_cli.receiving.committer import Committer
 from logpipeline_cli.receiving.file_names import NameTemplate
 from logpipeline_cli.receiving.framing import LF, MESSAGE_BYTES_MAX, Framed, Framer
 from logpipeline_cli.receiving.syslog import json_line, parse, raw_line
+from logpipeline_cli.receiving.tls import ServerTls
 
 VARIABLES = frozenset({"host", "app", "sender", "facility", "severity"})
 DEFAULT_NAME = "{host}/{app}.log"
@@ -51,9 +52,8 @@ class SyslogConfig:
     udp: Address | None = None
     tcp: Address | None = None
     tls: Address | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    client_authority: Path | None = None
+    # Where `tls` is given.
+    server_tls: ServerTls | None = None
     output: Literal["raw", "json"] = "raw"
     name: NameTemplate = field(default_factory=lambda: NameTemplate(DEFAULT_NAME, VARIABLES))
     message_bytes_max: int = MESSAGE_BYTES_MAX
@@ -91,46 +91,47 @@ class SyslogServer:
         """Listen until *stop* is set.
 
         Raises:
-            OSError: an address cannot be listened on, or a certificate cannot be read.
+            OSError: an address cannot be listened on.
         """
         servers: list[asyncio.Server] = []
-        datagrams: asyncio.Task[None] | None = None
+        tasks: list[asyncio.Task[None]] = []
         try:
             for transport, address, secured in self._listeners():
                 servers.append(await self._listen(committer, transport, address, secured))
             if self.config.udp is not None:
                 self._datagrams = _bound(self.config.udp)
                 log.info("listening", extra={"transport": "udp", "port": self._port()})
-                datagrams = asyncio.create_task(self._receive(committer, self._datagrams))
+                tasks.append(asyncio.create_task(self._receive(committer, self._datagrams)))
+            if self.config.server_tls is not None:
+                tasks.append(asyncio.create_task(self.config.server_tls.keep_looking()))
             self._is_open = True
             await stop.wait()
         finally:
             self._is_open = False
-            await self._close(servers, datagrams)
+            await self._close(servers, tasks)
         dropped = self._kernel_drops()
         if dropped:
             log.warning("the kernel dropped datagrams", extra={"datagrams": dropped})
         if self._datagrams is not None:
             self._datagrams.close()
 
-    async def _close(
-        self, servers: list[asyncio.Server], datagrams: asyncio.Task[None] | None
-    ) -> None:
+    async def _close(self, servers: list[asyncio.Server], tasks: list[asyncio.Task[None]]) -> None:
         for server in servers:
             server.close()
         for writer in self._connections.values():
             writer.transport.abort()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        if datagrams is not None:
-            datagrams.cancel()
+        for task in tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await datagrams
+                await task
 
     def _listeners(self) -> Iterable[tuple[str, Address, ssl.SSLContext | None]]:
         if self.config.tcp is not None:
             yield "tcp", self.config.tcp, None
         if self.config.tls is not None:
-            yield "tls", self.config.tls, _secured(self.config)
+            assert self.config.server_tls is not None
+            yield "tls", self.config.tls, self.config.server_tls.context
 
     async def _listen(
         self,
@@ -271,13 +272,3 @@ def _bound(address: Address) -> socket.socket:
         made.close()
         raise
     return made
-
-
-def _secured(config: SyslogConfig) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    assert config.certificate is not None
-    context.load_cert_chain(config.certificate, config.key)
-    if config.client_authority is not None:
-        context.load_verify_locations(config.client_authority)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context

@@ -204,9 +204,13 @@ class Reading:
         """Return once it has printed so many lines."""
         await eventually(lambda: len(self.lines) >= count, what=f"{count} lines, {self.log[-500:]}")
 
-    async def ends(self, code: int) -> str:
+    async def says(self, text: str, *, within_s: float = COMMAND_S) -> None:
+        """Return once *text* is in its log."""
+        await eventually(lambda: text in self.log, within_s=within_s, what=text)
+
+    async def ends(self, code: int, *, within_s: float = COMMAND_S) -> str:
         """Return what it said, once it has ended with *code*."""
-        await eventually(lambda: self.has_ended, within_s=COMMAND_S)
+        await eventually(lambda: self.has_ended, within_s=within_s)
         assert self.process.returncode == code, self.log
         return self.log
 
