@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.verify import verify
-from tables.backlog import LINES_OF_BATCH, Backlog, digests_of
+from tables.backlog import Backlog, digests_of
 from tables.made import logs
 from tables.s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, s3_server
 from waiting import eventually
@@ -144,24 +144,29 @@ async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_ar
     pipeline, namespace = spread, spread.namespace
     pipeline.wait_ready()
     backlog = Backlog(str(pipeline.get()["status"]["subject"]), PARTITIONS, HOSTS, seed=SEED)
-    await backlog.publish(nats_of(pipeline, tmp_path), batches=MESSAGES)
+    storage, nats = bucket.storage(namespace), nats_of(pipeline, tmp_path)
+    await backlog.publish(nats, batches=MESSAGES)
     cluster.apply(keys(namespace))
     pipeline.patch({"table": little | native(bucket, namespace)})
-    storage = bucket.storage(namespace)
 
-    first = await busy_executors(pipeline)
+    async def top_up() -> None:
+        # Else the first executor may have done all of it before the second one is there.
+        await backlog.top_up(nats, rows=rows_in(storage), batches=MESSAGES // 4)
+
+    first = await busy_executors(pipeline, top_up)
     assert {container.node for container in first} == set(cluster.nodes)
     first[0].kill()
-    second = await busy_executors(pipeline, without=first[0])
+    second = await busy_executors(pipeline, top_up, without=first[0])
     # On which node the new one is, is the scheduler's business: the spread is a wish, and the dead
     # pod is counted where it was until its end is known.
     assert set(second) - set(first)
     [driver] = containers(pipeline, "table")
     driver.kill()
 
-    total = len(HOSTS) * MESSAGES * LINES_OF_BATCH
-    assert rows_in(storage) < total, "nothing was in progress: the backlog is too small"
-    await eventually(lambda: rows_in(storage) >= total, within_s=IN_TABLE_S, what="all rows")
+    assert rows_in(storage) < backlog.lines, "nothing was in progress: the backlog is too small"
+    await eventually(
+        lambda: rows_in(storage) >= backlog.lines, within_s=IN_TABLE_S, what="all rows"
+    )
     rows = (
         row
         for part in tables(storage, files(logs(storage)), LINES)
@@ -212,14 +217,15 @@ def keys(namespace: str) -> dict[str, Any]:
 
 
 async def busy_executors(
-    pipeline: Pipeline, *, without: Container | None = None
+    pipeline: Pipeline, top_up: Callable[[], Awaitable[None]], *, without: Container | None = None
 ) -> list[Container]:
     """Wait until all executors that are wanted have computed, one of them just now; return that
-    one first.
+    one first. What they have to do is *top_up*'s business.
     """
     busy: dict[Container, float] = {}
 
     async def all_seen() -> list[Container]:
+        await top_up()
         there = set(containers(pipeline, "executor")) - {without}
         for _ in range(SAMPLES):
             busy.update({each: time.monotonic() for each in there if each.computes()})

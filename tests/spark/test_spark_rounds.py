@@ -28,7 +28,7 @@ from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from spark_versions import IS_NEWEST
-from tables.backlog import LINES_OF_BATCH, Backlog, Digests, digests_of
+from tables.backlog import Backlog, Digests, digests_of
 from tables.local_spark import local_spark
 from tables.made import logs
 from tables.victims import busy_worker_of, jvm_of
@@ -94,7 +94,7 @@ class Rounds:
         )
         await asyncio.sleep(moment_s)
         rows = self.rows
-        assert rows < self._written, "there is no batch in progress: the backlog is too small"
+        assert rows < self.backlog.lines, "there is no batch in progress: the backlog is too small"
         await self._kill(victim)
         self.struck.append(f"{victim} after {rows} rows")
 
@@ -103,9 +103,9 @@ class Rounds:
         if not self.job.is_running:
             self.job.start()
         await eventually(
-            lambda: self._has(self._written) or self._ended(),
+            lambda: self._has(self.backlog.lines) or self._ended(),
             within_s=ALL_S,
-            what=f"{self._written} rows after {self.struck}",
+            what=f"{self.backlog.lines} rows after {self.struck}",
         )
 
     def _has(self, rows: int) -> bool:
@@ -118,10 +118,8 @@ class Rounds:
 
     async def _top_up(self) -> None:
         """Let there be so much to read as a round may need."""
-        waiting = (self._written - self.rows) // (LINES_OF_BATCH * len(HOSTS))
-        if waiting < MESSAGES:
-            nats = NatsOptions(servers=(self.server.url,))
-            await self.backlog.publish(nats, batches=MESSAGES - waiting)
+        nats = NatsOptions(servers=(self.server.url,))
+        await self.backlog.top_up(nats, rows=self.rows, batches=MESSAGES)
 
     @property
     def _version(self) -> str:
@@ -138,10 +136,6 @@ class Rounds:
     @property
     def _is_there(self) -> bool:
         return (self.folder / "table").is_dir()
-
-    @property
-    def _written(self) -> int:
-        return sum(count for count, _ in self.backlog.digests.values())
 
     def _ended(self) -> bool:
         if not self.job.is_running:

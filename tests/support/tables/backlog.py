@@ -64,6 +64,17 @@ class Backlog:
         finally:
             await connection.close()
 
+    async def top_up(self, nats: NatsOptions, *, rows: int, batches: int) -> None:
+        """Let *batches* messages of each host wait for a reader that has *rows* lines."""
+        waiting = (self.lines - rows) // (LINES_OF_BATCH * len(self.hosts))
+        if waiting < batches:
+            await self.publish(nats, batches=batches - waiting)
+
+    @property
+    def lines(self) -> int:
+        """How many lines are written."""
+        return sum(each.lines for each in self.written.values())
+
     @property
     def digests(self) -> Digests:
         """How many lines each host wrote, and their hash."""
