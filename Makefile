@@ -75,7 +75,7 @@ faults: venv ## Kills, cuts and full disks, a seeded share; the counts of each i
 # be, the tests say why, and are skipped or (REQUIRE_ALL=1) fail.
 operator: venv ## The operator on a real kube-apiserver, without nodes
 	$(BIN)/python tests/cluster/kind build api || echo "going on without it"
-	$(BIN)/pytest tests/operator -q -n $(WORKERS) --timeout=180 --session-timeout=1800
+	$(BIN)/pytest tests/operator -q -n $(WORKERS) --session-timeout=1800
 
 spark: venv ## Tables, with a real Spark and a real S3 server
 	@$(BIN)/python tests/support/spark_versions.py || echo "going on without it"
@@ -89,7 +89,7 @@ cluster: venv ## All of it on a real Kubernetes: kind, or the same as plain proc
 	@docker info >/dev/null 2>&1 || { $(BIN)/python tests/cluster/kind build all && \
 	  $(BIN)/python tests/cluster/kind build images >/dev/null; } || echo "going on without it"
 	$(BIN)/pytest tests/cluster -q -n $(WORKERS) --dist=loadfile --no-loadscope-reorder \
-	  --timeout=300 --session-timeout=2400
+	  --session-timeout=2400
 
 soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400

@@ -57,7 +57,6 @@ def values_of(images: dict[str, str], namespace: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("monitoring")
 @pytest.mark.parametrize("more", [{}, {"watchNamespaces": ["default"], "readOnly": True}])
 def test_chart_objects_are_taken_by_a_real_api_server(
@@ -127,7 +126,6 @@ def names_of_pods(cluster: Cluster, namespace: str) -> set[str]:
     return {pod["metadata"]["name"] for pod in found}
 
 
-@pytest.mark.timeout(120)
 def test_deploy_manifests_are_taken_as_they_are(cluster: Cluster) -> None:
     """`kubectl apply --server-side` of these files is all that it takes without Helm."""
     # Nothing is made while it is only tried: so definitions and namespace have to be there.
@@ -144,7 +142,6 @@ def test_deploy_manifests_are_taken_as_they_are(cluster: Cluster) -> None:
     assert said.count("(server dry run)") == len(objects)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("sample", ["logpipeline.yaml", "minimal.yaml", "second-group.yaml"])
 def test_deploy_samples_are_taken(cluster: Cluster, namespace: str, sample: str) -> None:
     """The API server finds nothing wrong with what we show as examples."""

@@ -135,7 +135,6 @@ async def test_cli_prints_a_hosts_lines_though_its_collector_was_scaled_away(
     assert [path.name for path in plugin.folder.iterdir()] == ["kubectl-logpipeline"]
 
 
-@pytest.mark.timeout(200)
 async def test_cli_shows_a_clusters_pipeline_as_it_is(pipeline: Pipeline, plugin: Plugin) -> None:
     """Conditions stand beside partitions, the operator's work leaves nothing to plan, a changed
     file does, and lines that passed are shown.
@@ -159,7 +158,6 @@ async def test_cli_shows_a_clusters_pipeline_as_it_is(pipeline: Pipeline, plugin
     assert "max_age" in plan.stdout
 
 
-@pytest.mark.timeout(200)
 def test_cli_shows_lines_of_a_cluster_that_passed(pipeline: Pipeline, plugin: Plugin) -> None:
     """`tail` reads through a forwarded port, with a person's credentials."""
     here = ("-n", pipeline.namespace, "--pod-namespace", pipeline.namespace)
@@ -212,7 +210,6 @@ def forwarded(cluster: Cluster, pipeline: Pipeline, what: str, port: int) -> Ite
             process.terminate()
 
 
-@pytest.mark.timeout(200)
 async def test_cli_gives_pods_back_when_it_is_ended(
     cluster: Cluster, pipeline: Pipeline, plugin: Plugin
 ) -> None:
@@ -232,7 +229,6 @@ async def test_cli_gives_pods_back_when_it_is_ended(
     await eventually(is_gone, within_s=30, what="no reader")
 
 
-@pytest.mark.timeout(120)
 def test_cli_names_the_pipelines_there_are(
     cluster: Cluster, namespace: str, plugin: Plugin
 ) -> None:
@@ -253,7 +249,6 @@ def test_cli_names_the_pipelines_there_are(
     assert {done.returncode for done in (none, several, wrong)} == {1}
 
 
-@pytest.mark.timeout(120)
 def test_cli_says_which_right_is_missing(
     cluster: Cluster, pipeline: Pipeline, tmp_path: Path
 ) -> None:
@@ -317,7 +312,6 @@ def grant(
     )
 
 
-@pytest.mark.timeout(60)
 def test_cli_without_a_kubeconfig_says_how_to_name_a_cluster(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -329,7 +323,6 @@ def test_cli_without_a_kubeconfig_says_how_to_name_a_cluster(
     assert "--kubeconfig FILE" in done.stderr
 
 
-@pytest.mark.timeout(120)
 def test_cli_readers_pass_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
     """A namespace that lets only such pods in lets its collectors' files be read, too."""
     label = "pod-security.kubernetes.io/enforce=restricted"

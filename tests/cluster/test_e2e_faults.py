@@ -108,7 +108,6 @@ def is_busy(busy: BusyHosts) -> Callable[[str], bool]:
     return lambda place: place.split("/")[0] in names
 
 
-@pytest.mark.timeout(300)
 async def test_scaling_moves_partitions_without_loss(flow: Flow) -> None:
     """From one collector to four and back to two while lines flow: each line is in the files of one
     of them, once, and what is scaled away gives up its partitions first.
@@ -125,7 +124,6 @@ async def test_scaling_moves_partitions_without_loss(flow: Flow) -> None:
     assert len(pipeline.volumes()) == 4
 
 
-@pytest.mark.timeout(200)
 async def test_deleted_pods_lose_nothing(flow: Flow) -> None:
     """A collector, a shipper and a nats-server whose pods are deleted go on where they were."""
     pipeline = flow.pipeline
@@ -139,7 +137,6 @@ async def test_deleted_pods_lose_nothing(flow: Flow) -> None:
     assert flow.pods_beside() != shippers
 
 
-@pytest.mark.timeout(300)
 async def test_a_collector_that_was_thought_dead_writes_nothing_twice(flow: Flow) -> None:
     """One that stands still is deleted by force, and wakes up when another of its name is there."""
     pipeline = flow.pipeline
@@ -158,7 +155,6 @@ async def test_a_collector_that_was_thought_dead_writes_nothing_twice(flow: Flow
     await flow.has_arrived()
 
 
-@pytest.mark.timeout(300)
 async def test_a_drained_node_comes_back_without_loss(cluster: Cluster, flow: Flow) -> None:
     """Evicting all that may go from a node, and letting it come back, loses no line."""
     pipeline, node = flow.pipeline, cluster.nodes[0]
@@ -175,7 +171,6 @@ async def test_a_drained_node_comes_back_without_loss(cluster: Cluster, flow: Fl
     await flow.has_arrived()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ["resources", "image"])
 async def test_rolling_collectors_loses_nothing(
     flow: Flow, images: dict[str, str], what: str

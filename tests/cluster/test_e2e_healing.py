@@ -92,7 +92,6 @@ def pipeline(sites: list[Site], outcomes: Outcomes) -> Pipeline:
     return pipeline
 
 
-@pytest.mark.timeout(300)
 async def test_a_second_release_that_watches_everything_changes_nothing(
     cluster: Cluster, operator: Operator, images: dict[str, str], pipeline: Pipeline
 ) -> None:
@@ -121,7 +120,6 @@ async def test_a_second_release_that_watches_everything_changes_nothing(
         cluster.helm("uninstall", "second", here, "--wait")
 
 
-@pytest.mark.timeout(300)
 async def test_a_status_that_nobody_keeps_is_told_to_be_old(
     cluster: Cluster, operator: Operator, pipeline: Pipeline, tmp_path: Path
 ) -> None:

@@ -87,7 +87,6 @@ def spec_of(policy: str) -> dict[str, Any]:
     return small(deletionPolicy=policy)
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("reason", ["Paused", "Unmanaged"])
 async def test_what_is_paused_is_left_alone_until_it_goes_on(
     pipeline: Pipeline, reason: str
@@ -112,7 +111,6 @@ async def test_what_is_paused_is_left_alone_until_it_goes_on(
     assert pipeline.kubectl(*budgets)
 
 
-@pytest.mark.timeout(200)
 async def test_drift_is_put_right_and_told(pipeline: Pipeline) -> None:
     """What somebody changes or deletes by hand is soon as wanted again; an event names it."""
     right = pipeline.child("configmap", "collector")["data"]
@@ -139,7 +137,6 @@ async def test_drift_is_put_right_and_told(pipeline: Pipeline) -> None:
     pipeline.wait_ready()
 
 
-@pytest.mark.timeout(200)
 async def test_an_operator_that_starts_or_is_upgraded_restarts_no_pod(
     operator: Operator, pipeline: Pipeline
 ) -> None:
@@ -157,7 +154,6 @@ async def test_an_operator_that_starts_or_is_upgraded_restarts_no_pod(
     assert [pipeline.pods(component) for component in ("collector", "nats")] == pods
 
 
-@pytest.mark.timeout(300)
 async def test_three_servers_are_ready_again_whichever_is_lost(
     pipeline: Pipeline, staying: dict[str, Pipeline]
 ) -> None:
@@ -180,7 +176,6 @@ async def test_three_servers_are_ready_again_whichever_is_lost(
     three.kubectl("delete", "logpipeline/three", "--wait=false")
 
 
-@pytest.mark.timeout(300)
 async def test_a_bad_image_is_named_and_a_corrected_one_frees_the_pods(pipeline: Pipeline) -> None:
     """Pods that are stuck on an image nobody can pull go when the image is corrected."""
     pipeline.patch({"collectors": {"image": BAD_IMAGE}})
@@ -192,7 +187,6 @@ async def test_a_bad_image_is_named_and_a_corrected_one_frees_the_pods(pipeline:
     pipeline.wait_ready()
 
 
-@pytest.mark.timeout(200)
 async def test_a_change_that_deletes_lines_waits_to_be_allowed(pipeline: Pipeline) -> None:
     """It is made once an annotation names the generation that asks for it, and not for another."""
     pipeline.patch({"stream": {"maxAge": "1h"}})
@@ -210,7 +204,6 @@ async def test_a_change_that_deletes_lines_waits_to_be_allowed(pipeline: Pipelin
     pipeline.annotate("logpipeline.dev/allow-data-loss-")
 
 
-@pytest.mark.timeout(200)
 async def test_what_belongs_to_others_is_left_alone_until_it_may_be_adopted(
     cluster: Cluster, namespace: str, operator: Operator
 ) -> None:
@@ -267,7 +260,6 @@ async def test_a_deleted_pipeline_keeps_its_streams_or_not(
     pipeline.kubectl("delete", f"logpipeline/{pipeline.name}", "--wait=false")
 
 
-@pytest.mark.timeout(300)
 def test_a_namespace_goes_though_a_pipeline_is_in_it(cluster: Cluster, going: list[str]) -> None:
     """No finalizer keeps a namespace from going away, also when NATS goes first."""
     cluster.kubectl("wait", "namespace", *going, "--for=delete", f"--timeout={GONE_S_MAX}s")

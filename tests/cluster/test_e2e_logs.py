@@ -157,7 +157,6 @@ def difference(found: bytes, wanted: bytes) -> str:
     )
 
 
-@pytest.mark.timeout(200)
 async def test_host_files_are_collected_across_rotation_by_rename(
     cluster: Cluster, namespace: str, pipelines: list[Pipeline], tmp_path: Path
 ) -> None:
@@ -178,7 +177,6 @@ async def test_host_files_are_collected_across_rotation_by_rename(
     await all_have(pipelines, Expected.read(ledger), host_files_of(namespace))
 
 
-@pytest.mark.timeout(200)
 async def test_last_lines_of_deleted_pods_arrive(
     cluster: Cluster, namespace: str, pipelines: list[Pipeline], printers: Printers
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from cluster.handle import Cluster
 
 PYTHON = ("operator", "shipper", "collector")
@@ -43,7 +41,6 @@ def pod(name: str, image: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.timeout(300)
 def test_images_hold_their_own_programs_alone(
     cluster: Cluster, namespace: str, images: dict[str, str]
 ) -> None:

@@ -6,7 +6,6 @@ import json
 from functools import partial
 from typing import Any
 
-import pytest
 import yaml
 
 from cluster.chart_rendering import ROOT
@@ -30,7 +29,6 @@ def of(namespace: str, image: str) -> dict[str, Any]:
     return manifest
 
 
-@pytest.mark.timeout(300)
 async def test_each_entry_of_a_nodes_journal_is_in_its_file_once(
     cluster: Cluster, namespace: str, images: dict[str, str]
 ) -> None:

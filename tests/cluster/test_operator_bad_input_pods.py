@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from api_server.mistakes import Mistake, are_told, pipeline, place_of
 from api_server.walks import NOWHERE
 from cluster.handle import Cluster
@@ -44,7 +42,6 @@ MISTAKES: dict[str, Mistake] = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(300)
 async def test_every_mistake_in_pods_is_told_and_none_runs_hot(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:

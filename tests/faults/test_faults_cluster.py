@@ -76,7 +76,6 @@ def servers(tmp_path: Path) -> Iterator[ServerCluster]:
         yield made
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", [moved, restarted, killed, frozen], ids=lambda f: f.__name__)
 async def test_servers_of_a_cluster_lose_and_repeat_nothing(
     tmp_path: Path,
@@ -106,7 +105,6 @@ async def test_servers_of_a_cluster_lose_and_repeat_nothing(
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(240)
 async def test_a_full_disk_of_the_server_that_leads_loses_and_repeats_nothing(
     tmp_path: Path, seed: int, servers: ServerCluster, say: Callable[[str], None]
 ) -> None:

@@ -15,7 +15,6 @@ ENDS_WITHIN_S = 20.0
 EXIT_BUSY = 3
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("folder", ["same", "another"])
 async def test_a_second_collector_of_the_same_name_is_refused(
     tmp_path: Path, seed: int, folder: str
@@ -45,7 +44,6 @@ async def test_a_second_collector_of_the_same_name_is_refused(
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("damage", ["overwritten", "cut"])
 async def test_a_broken_state_file_is_named_and_never_trusted(
     tmp_path: Path, seed: int, damage: str

@@ -11,8 +11,6 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
 from components.consuming import Streams
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
@@ -32,7 +30,6 @@ PODS = Template("{host}/{namespace}/{pod}/{container}.log", cluster="", partitio
 FILES = Template("{host}/_files/{path}", cluster="", partition=0)
 
 
-@pytest.mark.timeout(240)
 async def test_a_group_that_loses_members_processes_each_line_once(
     tmp_path: Path, seed: int, say: Callable[[str], None]
 ) -> None:

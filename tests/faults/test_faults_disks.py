@@ -20,7 +20,6 @@ RECOVERED_WITHIN_S = 30.0
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(180)
 async def test_a_collector_whose_disk_is_full_waits_and_goes_on_alone(
     tmp_path: Path, seed: int
 ) -> None:
@@ -45,7 +44,6 @@ async def test_a_collector_whose_disk_is_full_waits_and_goes_on_alone(
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(180)
 async def test_a_collector_killed_on_a_full_disk_recovers(tmp_path: Path, seed: int) -> None:
     """Its state could not be written either: when there is room it starts from what it had
     committed.
@@ -69,7 +67,6 @@ async def test_a_collector_killed_on_a_full_disk_recovers(tmp_path: Path, seed: 
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(180)
 async def test_a_shipper_that_cannot_save_positions_ships_on(tmp_path: Path, seed: int) -> None:
     """Lines arrive, its health says what is wrong, and a kill then repeats nothing in the files."""
     pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed))

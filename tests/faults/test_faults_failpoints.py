@@ -50,7 +50,6 @@ SMOKE = ("shipper.after-send", "collector.before-swap")
 HAND_OVER = ("collector.after-take-over", "collector.after-release")
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.smoke if n in SMOKE else ()) for n in NAMES]
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
 import yaml
 
 from components.component import Component
@@ -65,7 +64,6 @@ async def epochs(state: PipelineState) -> dict[int, int]:
     return {number: record.epoch for number, record in (await state.records()).items()}
 
 
-@pytest.mark.timeout(180)
 async def test_kills_in_one_group_do_not_disturb_the_other(tmp_path: Path, seed: int) -> None:
     """Each has its own positions, epochs, assignment and files; both have every line once."""
     dice = random.Random(seed)

@@ -31,7 +31,6 @@ def rounds() -> int:
     return ROUNDS_SOAK if settings.is_soak() else ROUNDS
 
 
-@pytest.mark.timeout(180)
 async def test_slow_connections_that_are_reset_lose_and_repeat_nothing(
     tmp_path: Path, seed: int, say: Callable[[str], None]
 ) -> None:
@@ -57,7 +56,6 @@ async def test_slow_connections_that_are_reset_lose_and_repeat_nothing(
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", PARTS)
 async def test_a_process_without_descriptors_loses_and_repeats_nothing(
     tmp_path: Path, seed: int, name: str, say: Callable[[str], None]

@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from faults.losses import lost_bytes, reported_bytes
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
@@ -26,7 +24,6 @@ GIVEN_UP_WITHIN_S = 60.0
 STEADY_S = 1.5
 
 
-@pytest.mark.timeout(150)
 async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
     tmp_path: Path, seed: int, say: Callable[[str], None]
 ) -> None:
@@ -67,7 +64,6 @@ async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
     assert counted == sum(measured.values())
 
 
-@pytest.mark.timeout(150)
 async def test_files_that_vanish_while_the_shipper_is_down_are_named(
     tmp_path: Path, seed: int
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
 
@@ -13,7 +11,6 @@ FORMER = ("collector-0", "collector-1")
 SUCCESSOR = "collector-2"
 
 
-@pytest.mark.timeout(150)
 async def test_lost_snapshots_and_messages_make_no_shipper_send_again(
     tmp_path: Path, seed: int
 ) -> None:

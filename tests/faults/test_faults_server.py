@@ -31,7 +31,6 @@ DISK_BYTES = 64 * 1024 * 1024
 UNLIMITED = ServerOptions(max_file_store_bytes=1 << 40)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("spec", [{}, SHORT_WINDOW], ids=["server-dedupes", "collectors-dedupe"])
 async def test_lost_answers_are_unknown_outcomes_not_losses(
     tmp_path: Path, seed: int, spec: dict[str, dict[str, str]]
@@ -62,7 +61,6 @@ async def test_lost_answers_are_unknown_outcomes_not_losses(
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(120)
 async def test_a_server_gone_for_longer_than_it_remembers_ids(tmp_path: Path, seed: int) -> None:
     """What was in flight when it died is sent again after its window: collectors cut it."""
     async with PipelineUnderTest(tmp_path, Shape(seed=seed, spec=SHORT_WINDOW)) as pipeline:
@@ -83,7 +81,6 @@ async def test_a_server_gone_for_longer_than_it_remembers_ids(tmp_path: Path, se
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("collectors", ["killed", "frozen"])
 async def test_a_store_put_back_to_an_older_copy_is_healed_from_the_files(
     tmp_path: Path, seed: int, collectors: str, say: Callable[[str], None]
@@ -131,7 +128,6 @@ async def test_a_store_put_back_to_an_older_copy_is_healed_from_the_files(
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(180)
 async def test_a_server_out_of_disk_stops_and_loses_nothing(tmp_path: Path, seed: int) -> None:
     """Publishing stops while its disk is full; with room, and after a restart, all goes on."""
     shape = Shape(seed=seed, server=UNLIMITED)

@@ -18,7 +18,6 @@ ROTATIONS = 4
 ENDS_WITHIN_S = 20.0
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("positions", ["kept", "lost"])
 async def test_what_was_rotated_while_the_shipper_was_down_arrives(
     tmp_path: Path, seed: int, positions: str
@@ -42,7 +41,6 @@ async def test_what_was_rotated_while_the_shipper_was_down_arrives(
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "damage",
     [b"", b"\x00" * 512, b"{not what we wrote", None],
@@ -71,7 +69,6 @@ async def test_broken_positions_cost_no_line(
     assert "positions" in shipper.log.read_text()
 
 
-@pytest.mark.timeout(120)
 async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path, seed: int) -> None:
     """It ends at once and says why; the first one goes on, and each line is collected once."""
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
@@ -91,7 +88,6 @@ async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path, se
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(120)
 async def test_two_shippers_of_the_same_files_lose_nothing(tmp_path: Path, seed: int) -> None:
     """With another folder nobody can refuse the second one. It may as well be another machine of
     the same name: so what both send stands there twice, rather than that one of them is believed.

@@ -20,7 +20,6 @@ COMES_BACK_WITHIN_S = 30.0
 CONNECTION_LOST_WITHIN_S = 60.0
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("place", ["", "collector.before-swap", "collector.after-swap"])
 async def test_a_successor_with_another_folder_goes_on_where_the_dead_one_was(
     tmp_path: Path, seed: int, place: str
@@ -50,7 +49,6 @@ async def test_a_successor_with_another_folder_goes_on_where_the_dead_one_was(
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(150)
 async def test_a_frozen_collector_that_goes_on_later_writes_nothing(
     tmp_path: Path, seed: int
 ) -> None:
@@ -79,7 +77,6 @@ async def test_a_frozen_collector_that_goes_on_later_writes_nothing(
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(180)
 async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path, seed: int) -> None:
     """Its connection is cut without a reset: the server keeps its waiting pulls, it keeps its
     partitions in mind, and still every line is collected once.
@@ -108,7 +105,6 @@ async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path, seed
     assert verdict.is_clean, verdict.explain()
 
 
-@pytest.mark.timeout(240)
 async def test_collectors_come_and_go_while_lines_flow(tmp_path: Path, seed: int) -> None:
     """From one to three to two to one: partitions move, no other process is started again, and
     each line is collected once.

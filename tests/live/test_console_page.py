@@ -44,7 +44,7 @@ TERMINAL = (150, 28)
 FONTS = re.compile(r"@font-face \{.*?\}\n", re.DOTALL)
 RICH = "https://www.textualize.io"
 WIDE, NARROW = (1200, 860), (400, 860)
-pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.long
 
 
 def busy() -> View:

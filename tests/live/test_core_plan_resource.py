@@ -150,7 +150,6 @@ async def test_an_exported_stream_is_adopted_without_a_change(js: JetStream) -> 
     assert {change.field for change in step.changes} == {"metadata", "max_consumers"}
 
 
-@pytest.mark.timeout(120)
 async def test_replicas_are_made_and_changed_on_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import ApiError
 from waiting import eventually
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.long
 
 SECTIONS = sections()
 WRITTEN = 3

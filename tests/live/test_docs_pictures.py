@@ -26,7 +26,6 @@ pytestmark = pytest.mark.long
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.mark.timeout(120)
 async def test_the_picture_of_status_shows_a_running_pipeline(tmp_path: Path) -> None:
     """Two collectors share the partitions of a busy application, and each has committed lines."""
     busy = tmp_path / "busy"
@@ -71,7 +70,6 @@ async def test_the_picture_of_status_shows_a_running_pipeline(tmp_path: Path) ->
     assert len(svg) < BYTES_MAX
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.optional_elsewhere("needs chromium")
 def test_the_picture_of_the_report_is_drawn_by_a_browser(tmp_path: Path) -> None:
     """The page that `logpipeline report` writes shows its plots, without a network."""

@@ -23,7 +23,6 @@ from waiting import eventually
 
 # Far longer than a test may take: who waits for so long is ended by its limit.
 PATIENCE_S = "600"
-pytestmark = pytest.mark.timeout(45)
 
 
 def refusal(streams: Streams, **changes: str) -> str:

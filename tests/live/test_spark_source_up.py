@@ -28,7 +28,6 @@ def lines_read(options: dict[str, str]) -> list[tuple[str, str]]:
     return [(row["host"], row["line"]) for row in rows]
 
 
-@pytest.mark.timeout(120)
 async def test_a_pipeline_that_runs_here_says_how_spark_reads_it(tmp_path: Path) -> None:
     """Where its server is, and a user that may read and nothing else; without it, what to do."""
     async with PipelineUp(tmp_path) as up:

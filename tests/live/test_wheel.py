@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 # To build and install, or to start and end all processes of a demo, on a machine that is very busy.
 TIMEOUT_S = 240
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(TIMEOUT_S)]
+pytestmark = pytest.mark.long
 
 
 class Installed:

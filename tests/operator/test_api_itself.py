@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 
-import pytest
-
 from api_server import shared
 from cluster.bare import creation, nodeless, places, state
 from cluster.handle import Cluster
@@ -17,7 +15,6 @@ from waiting import eventually
 GONE_WITHIN_S = 60.0
 
 
-@pytest.mark.timeout(180)
 async def test_programs_of_a_cluster_end_with_the_process_that_it_belongs_to(
     cluster: Cluster,
 ) -> None:
@@ -38,7 +35,6 @@ async def test_programs_of_a_cluster_end_with_the_process_that_it_belongs_to(
     assert not places.ClusterPlaces(name).folder.exists()
 
 
-@pytest.mark.timeout(120)
 def test_processes_of_a_run_share_one_cluster() -> None:
     """Whoever asks second gets what is there."""
     first, second = shared.shared(), shared.shared()
@@ -47,7 +43,6 @@ def test_processes_of_a_run_share_one_cluster() -> None:
     assert first.kubeconfig == second.kubeconfig
 
 
-@pytest.mark.timeout(120)
 async def test_controllers_of_the_cluster_do_their_part(cluster: Cluster, namespace: str) -> None:
     """A child goes with its owner, and a namespace has the account that pods are made with."""
     here = f"--namespace={namespace}"

@@ -116,7 +116,6 @@ async def prepare(place: Place) -> None:
     await eventually(lambda: is_true(place, "first", "StreamsReady"), within_s=TOLD_WITHIN_S)
 
 
-@pytest.mark.timeout(300)
 async def test_every_mistake_is_told_and_none_runs_hot(place: Place) -> None:
     """Each has a reason and a sentence of its own; then the operator looks now and then, and writes
     nothing more.

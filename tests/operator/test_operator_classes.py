@@ -150,7 +150,6 @@ def may(cluster: Cluster, user: str, *words: str) -> bool:
 PODS = "serviceaccounts,configmaps,daemonsets,statefulsets,rolebindings"
 
 
-@pytest.mark.timeout(300)
 async def test_a_writer_of_pipelines_is_refused_by_the_api_server(
     cluster: Cluster, namespace: str
 ) -> None:
@@ -178,7 +177,6 @@ async def test_a_writer_of_pipelines_is_refused_by_the_api_server(
     assert [each["metadata"]["name"] for each in stored] == ["good"]
 
 
-@pytest.mark.timeout(300)
 async def test_a_url_with_a_star_lets_no_other_host_in(cluster: Cluster, namespace: str) -> None:
     """The API server's policy tells a login from a host, too."""
     let_write(cluster, namespace)
@@ -198,7 +196,6 @@ async def test_a_url_with_a_star_lets_no_other_host_in(cluster: Cluster, namespa
     assert "natsServers" in said("nats://a.example.net:x@evil.example.net:4222")
 
 
-@pytest.mark.timeout(300)
 async def test_a_pipeline_that_is_allowed_no_more_can_still_be_labelled_and_deleted(
     cluster: Cluster, namespace: str
 ) -> None:
@@ -255,7 +252,6 @@ async def test_a_writer_of_pipelines_is_refused_by_the_operator_without_the_poli
     assert bound == []
 
 
-@pytest.mark.timeout(300)
 async def test_a_pipeline_that_is_refused_runs_on_as_it_was_allowed(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:
@@ -289,7 +285,6 @@ async def test_a_pipeline_that_is_refused_runs_on_as_it_was_allowed(
     assert meanwhile == former
 
 
-@pytest.mark.timeout(300)
 async def test_a_class_that_is_not_there_allows_nothing(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:
@@ -310,7 +305,6 @@ async def test_a_class_that_is_not_there_allows_nothing(
     assert before == set()
 
 
-@pytest.mark.timeout(300)
 async def test_an_account_of_somebody_else_is_neither_bound_nor_used(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:
@@ -328,7 +322,6 @@ async def test_an_account_of_somebody_else_is_neither_bound_nor_used(
     assert not may(cluster, user, "list", "pods", f"--namespace={namespace}")
 
 
-@pytest.mark.timeout(300)
 async def test_shippers_of_their_own_namespace_see_no_other(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:

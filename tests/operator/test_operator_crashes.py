@@ -106,7 +106,6 @@ async def test_operator_killed_after_any_write_of_a_create_or_delete(
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(120)
 async def test_operator_killed_in_the_middle_of_a_create_and_of_a_delete(here: World) -> None:
     """One of those writes each, before all others are tried: the next operator ends the work."""
     made = await undisturbed(here, lambda: here.apply(FORMER))

@@ -75,7 +75,6 @@ def requests(log: Path, offset: int) -> int:
     return sum(entry["userAgent"].startswith(AGENTS) for entry in entries)
 
 
-@pytest.mark.timeout(240)
 async def test_a_definition_that_comes_back_is_served_again(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:

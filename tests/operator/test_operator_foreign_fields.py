@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
-
 from api_server.recording_proxy import Asked, Fault, Lose
 from api_server.world import FORMER, World
 from logpipeline_operator.children.model import Manifest
@@ -137,7 +135,6 @@ INTRUSIONS: dict[str, tuple[str, str, Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(300)
 async def test_what_changes_the_meaning_of_a_child_is_removed_and_named(here: World) -> None:
     """Scheduling, isolation, content, traffic and rollout are ours; an event says who had set what.
 
@@ -152,7 +149,6 @@ async def test_what_changes_the_meaning_of_a_child_is_removed_and_named(here: Wo
         await is_undone(here, kind(of), name, before, field)
 
 
-@pytest.mark.timeout(300)
 async def test_what_is_harmless_stays_as_others_set_it(here: World) -> None:
     """Labels, annotations, and a restart that was asked for by `kubectl rollout restart`."""
     here.operator("--no-lease").start()
@@ -179,7 +175,6 @@ async def test_what_is_harmless_stays_as_others_set_it(here: World) -> None:
     assert found["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
 
 
-@pytest.mark.timeout(300)
 async def test_children_that_were_made_without_server_side_apply_are_ours_all_the_same(
     here: World,
 ) -> None:
@@ -212,7 +207,6 @@ async def test_children_that_were_made_without_server_side_apply_are_ours_all_th
     await here.has_nothing_to_do()
 
 
-@pytest.mark.timeout(300)
 async def test_field_that_another_controller_sets_again_is_left_after_some_tries(
     here: World,
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from api_server.states import NAME
 from api_server.world import FORMER, World
 from logpipeline.spec.crd import CHECKED_EVERY_S
@@ -33,7 +31,6 @@ async def backdate(here: World, seconds: float) -> str:
     return stamp
 
 
-@pytest.mark.timeout(90)
 async def test_status_is_confirmed_now_and_then_where_nothing_changes(here: World) -> None:
     """Two minutes after the last time, and not with each look."""
     here.operator("--no-lease").start()
@@ -51,7 +48,6 @@ async def test_status_is_confirmed_now_and_then_where_nothing_changes(here: Worl
     await eventually(is_confirmed, within_s=PATIENCE_S, what="it is confirmed")
 
 
-@pytest.mark.timeout(90)
 async def test_pipeline_that_is_being_deleted_is_not_ready(here: World) -> None:
     """It says that it ends, and whose finalizer it waits for, for as long as it is there."""
     here.operator("--no-lease").start()

@@ -92,7 +92,6 @@ async def one_that_waits(
         yield first, own
 
 
-@pytest.mark.timeout(120)
 async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_killed(
     here: World, cluster: Cluster
 ) -> None:
@@ -111,7 +110,6 @@ async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_
         assert seconds(acquired) - seconds(renewed) >= SHORT_LEASE_S
 
 
-@pytest.mark.timeout(60)
 async def test_operator_that_is_asked_to_stop_hands_over_at_once(
     here: World, cluster: Cluster
 ) -> None:
@@ -124,7 +122,6 @@ async def test_operator_that_is_asked_to_stop_hands_over_at_once(
         assert waited_s < AT_ONCE_S
 
 
-@pytest.mark.timeout(120)
 async def test_operator_that_wakes_up_after_its_lease_writes_nothing_more(
     here: World, cluster: Cluster
 ) -> None:
@@ -156,7 +153,6 @@ async def test_operator_that_wakes_up_after_its_lease_writes_nothing_more(
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(60)
 async def test_operator_may_not_write_once_its_lease_was_not_renewed_in_time(here: World) -> None:
     """Neither to Kubernetes nor to NATS, even before it has noticed: others may lead by then."""
     now = 1000.0

@@ -143,7 +143,6 @@ def _operators(here: World, walked: Pipeline, fresh: Pipeline) -> None:
 
 
 @pytest.mark.usefixtures("_operators")
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", range(WALKS))
 async def test_a_changed_pipeline_is_like_a_new_one(
     here: World, walked: Pipeline, fresh: Pipeline, seed: int
@@ -161,7 +160,6 @@ async def test_a_changed_pipeline_is_like_a_new_one(
 
 
 @pytest.mark.usefixtures("_operators")
-@pytest.mark.timeout(240)
 async def test_a_pipeline_that_comes_back_is_as_it_was(
     here: World, walked: Pipeline, fresh: Pipeline
 ) -> None:
@@ -176,7 +174,6 @@ async def test_a_pipeline_that_comes_back_is_as_it_was(
 
 @pytest.mark.smoke
 @pytest.mark.usefixtures("_operators")
-@pytest.mark.timeout(240)
 async def test_what_the_server_refuses_changes_nothing(here: World, walked: Pipeline) -> None:
     """It says at which field the mistake is, and the pipeline goes on as it was."""
     assert await walked.write(base(here)) == ""

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from api_server.operator_process import OperatorProcess
 from api_server.recording_proxy import ClusterProxy
 from api_server.states import NAME
@@ -100,7 +98,6 @@ async def stays_with_the_first(here: World, cluster: Cluster, scope: tuple[str, 
         await eventually(own.writes.names, within_s=PATIENCE_S, what="the second one works")
 
 
-@pytest.mark.timeout(300)
 async def test_release_that_watches_the_same_namespace_waits_for_the_first(
     here: World, cluster: Cluster
 ) -> None:
@@ -108,7 +105,6 @@ async def test_release_that_watches_the_same_namespace_waits_for_the_first(
     await stays_with_the_first(here, cluster, (f"--namespace={here.namespace}",))
 
 
-@pytest.mark.timeout(240)
 async def test_release_that_watches_all_namespaces_waits_for_one_that_watches_some(
     own_cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -148,7 +144,6 @@ async def has_turn(here: World, owner: Ownership, name: str = NAME) -> bool:
     return (await owner.take(Key(here.namespace, name), there)).is_ours
 
 
-@pytest.mark.timeout(60)
 async def test_pipeline_is_taken_by_one_of_two_that_look_at_once(here: World) -> None:
     """Both saw that nobody has it; the API server refuses the slower write."""
     clocks = Clocks()
@@ -163,7 +158,6 @@ async def test_pipeline_is_taken_by_one_of_two_that_look_at_once(here: World) ->
     assert (await status_of(here))["checkedBy"] == "a/one"
 
 
-@pytest.mark.timeout(60)
 async def test_pipeline_changes_hands_only_when_no_look_can_be_under_way(here: World) -> None:
     """The second takes it after the limit, and the first one's last look has ended before."""
     clocks = Clocks()
@@ -186,7 +180,6 @@ async def test_pipeline_changes_hands_only_when_no_look_can_be_under_way(here: W
     assert not await has_turn(here, first)
 
 
-@pytest.mark.timeout(60)
 async def test_clock_that_is_wrong_does_not_keep_a_pipeline_for_ever(here: World) -> None:
     """Where the other's clock was ahead, ours counts from when we saw its last word."""
     ahead, ours = Clocks(), Clocks()
@@ -202,7 +195,6 @@ async def test_clock_that_is_wrong_does_not_keep_a_pipeline_for_ever(here: World
     assert await has_turn(here, second)
 
 
-@pytest.mark.timeout(60)
 async def test_new_pipeline_is_left_to_the_operator_that_has_the_others(here: World) -> None:
     """One release looks after all of them; where it is gone, new ones wait a minute only."""
     clocks = Clocks()
@@ -224,7 +216,6 @@ async def test_new_pipeline_is_left_to_the_operator_that_has_the_others(here: Wo
     await here.kube.delete(kind("LogPipeline"), here.namespace, "new", uid=uid)
 
 
-@pytest.mark.timeout(60)
 async def test_operator_that_only_reports_gives_way_to_one_that_acts(here: World) -> None:
     """A status has one writer, and it is the one that can do something."""
     clocks = Clocks()

@@ -91,7 +91,6 @@ def may(cluster: Cluster, namespace: str, where: str) -> bool:
     return cluster.kubectl(*words, check=False).strip().splitlines()[0] == "yes"
 
 
-@pytest.mark.timeout(300)
 async def test_shippers_read_what_class_and_pipeline_select(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:
@@ -134,7 +133,6 @@ async def test_shippers_read_what_class_and_pipeline_select(
     assert not after
 
 
-@pytest.mark.timeout(300)
 async def test_a_namespace_that_is_gone_is_read_to_its_end(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:
@@ -158,7 +156,6 @@ async def test_a_namespace_that_is_gone_is_read_to_its_end(
     await eventually(lambda: told(cluster, namespace) == [other], within_s=WITHIN_S)
 
 
-@pytest.mark.timeout(120)
 def test_selectors_that_say_nothing_are_refused(cluster: Cluster, namespace: str) -> None:
     """By the API server, with the field and what belongs there."""
     one = {"key": "team", "operator": "In"}

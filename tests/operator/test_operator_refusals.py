@@ -41,7 +41,6 @@ def once_each(fault: Fault) -> Callable[[Asked], Fault | None]:
     return judge
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -75,7 +74,6 @@ async def test_operator_whose_every_write_fails_once_gets_there(here: World, fau
     await here.until(lambda state: [f"there is {part}" for part in parts if state[part]])
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
 async def test_operator_says_what_is_refused_and_does_not_storm(here: World, status: int) -> None:
     """A child that is refused for a while keeps none of the others back, and shows as the reason;
@@ -110,7 +108,6 @@ async def test_operator_says_what_is_refused_and_does_not_storm(here: World, sta
     await here.has_nothing_to_do()
 
 
-@pytest.mark.timeout(180)
 async def test_operator_says_that_nats_is_away_and_goes_on_when_it_is_back(
     here: World, nats_server: EmbeddedServer
 ) -> None:

@@ -117,7 +117,6 @@ def may(cluster: Cluster, verb: str, what: str, *words: str) -> bool:
     return said.strip().splitlines()[-1].startswith("yes")
 
 
-@pytest.mark.timeout(300)
 async def test_the_charts_rights_are_enough_and_end_with_its_namespaces(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:

@@ -69,7 +69,6 @@ async def delete(here: World, found: Manifest | None) -> None:
     await here.kube.delete(kind("Secret"), here.namespace, metadata["name"], uid=metadata["uid"])
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("name", "annotation"),
     [
@@ -99,7 +98,6 @@ async def test_a_deleted_secret_is_made_anew_and_the_server_with_it(
     assert made["data"] != lost["data"]
 
 
-@pytest.mark.timeout(180)
 async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust(
     here: World,
 ) -> None:
@@ -146,7 +144,6 @@ async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust
     await eventually(are_told, within_s=WITHIN_S, what="three events")
 
 
-@pytest.mark.timeout(180)
 async def test_a_certificate_that_was_made_is_told_though_the_look_did_not_end(here: World) -> None:
     """An answer is lost behind it, and the next look finds the certificate there."""
     operator = here.operator("--no-lease")
@@ -192,7 +189,6 @@ async def serves(here: World, before: str) -> dict[str, str]:
     return texts(found) if is_new and agrees(texts(found)) else {}
 
 
-@pytest.mark.timeout(180)
 async def test_a_password_that_is_written_into_the_secret_is_the_one_from_then_on(
     here: World,
 ) -> None:
@@ -213,7 +209,6 @@ async def test_a_password_that_is_written_into_the_secret_is_the_one_from_then_o
     assert held["shipper-password"] == word
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("broken", "changed"),
     [
@@ -245,7 +240,6 @@ async def test_a_spoilt_secret_is_put_right_and_the_server_started_with_it(
     assert {key for key in held if held[key] != former[key]} == changed
 
 
-@pytest.mark.timeout(180)
 async def test_a_secret_that_somebody_else_made_is_left_as_it_is(here: World) -> None:
     """Whoever looks after Secrets would change it back; what it lacks is said."""
     theirs: Manifest = {
@@ -270,7 +264,6 @@ async def test_a_secret_that_somebody_else_made_is_left_as_it_is(here: World) ->
     assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
-@pytest.mark.timeout(180)
 async def test_servers_of_a_cluster_are_started_again_together(here: World) -> None:
     """One after the other, the first would find no other that lets it in, and never be ready."""
     operator = here.operator("--no-lease")
@@ -296,7 +289,6 @@ async def test_servers_of_a_cluster_are_started_again_together(here: World) -> N
     await eventually(all_are_new, within_s=WITHIN_S, what="three servers with other users")
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("was_there", [False, True])
 async def test_a_server_gets_accounts_and_tls_only_where_it_began_with_them(
     here: World, was_there: bool

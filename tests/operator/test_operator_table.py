@@ -126,7 +126,6 @@ def test_a_field_that_is_gone_is_told_where_it_said_something(
     assert message in cluster.kubectl(*words, input=json.dumps(manifest), check=False)
 
 
-@pytest.mark.timeout(180)
 async def test_a_class_says_whether_there_are_tables(cluster: Cluster, here: World) -> None:
     """To pipelines that do not say it themselves."""
     name = f"tables-{here.namespace}"
@@ -160,7 +159,6 @@ async def there(here: World, name: str, child_name: str) -> Manifest | None:
     return await here.kube.get(kind(name), here.namespace, child_name)
 
 
-@pytest.mark.timeout(180)
 async def test_a_table_comes_and_goes_and_nobody_s_password_changes(here: World) -> None:
     """To a pipeline that was there before: its server gets one user more, and the others stay."""
     operator = here.operator("--no-lease", LOGPIPELINE_SPARK_ROLE="ClusterRole/view")
@@ -197,7 +195,6 @@ async def test_a_table_comes_and_goes_and_nobody_s_password_changes(here: World)
     assert condition["status"] == "False"
 
 
-@pytest.mark.timeout(120)
 async def test_a_table_that_rests_causes_no_write(here: World) -> None:
     """A new operator finds all of it as it should be, the status included."""
     operator = here.operator("--no-lease", LOGPIPELINE_SPARK_ROLE="ClusterRole/view")
@@ -235,7 +232,6 @@ def definition(api: str) -> Manifest:
     }
 
 
-@pytest.mark.timeout(180)
 async def test_an_application_is_made_where_somebody_runs_it(here: World, cluster: Cluster) -> None:
     """Without an API for it the condition says what to do, and with one there it is. When the API
     cannot be asked or goes, that is said, and what a driver needs stays; what else the pipeline

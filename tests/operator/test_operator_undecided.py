@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from api_server.states import CHILDREN, NAME
 from api_server.world import FORMER, NOWHERE, World
 from logpipeline.spec.api import PIPELINE_LABEL
@@ -30,7 +28,6 @@ async def uids(here: World) -> dict[str, str]:
     return found
 
 
-@pytest.mark.timeout(180)
 async def test_an_operator_without_images_takes_nothing_away(here: World) -> None:
     """One that was started without the images of two components leaves these as they are, says
     which images it lacks, and does what it is asked to do with the others.

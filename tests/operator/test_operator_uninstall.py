@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cluster.chart_rendering import ROOT
 from cluster.handle import Cluster
 from cluster.installed_operator import define
@@ -12,7 +10,6 @@ NAMESPACE = "logging"
 OPERATOR = ROOT / "deploy" / "operator.yaml"
 
 
-@pytest.mark.timeout(120)
 def test_operator_manifests_are_deleted_without_pipelines_and_claims(own_cluster: Cluster) -> None:
     """`kubectl delete -f deploy/operator.yaml` leaves the namespace and all that is in it."""
     define(own_cluster)

@@ -52,7 +52,6 @@ def expired() -> Callable[[Asked, bytes], Relayed]:
     return lambda asked, event: [event] if next(numbers) % 3 else [EXPIRED, Cut()]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("relay", [cut, late, repeated, dropped, expired()])
 async def test_operator_gets_there_and_stays_whatever_becomes_of_its_watches(
     here: World, relay: Callable[[Asked, bytes], Relayed]
@@ -81,7 +80,6 @@ async def test_operator_gets_there_and_stays_whatever_becomes_of_its_watches(
     await here.has_nothing_to_do()
 
 
-@pytest.mark.timeout(120)
 async def test_operator_that_is_shown_the_past_ends_in_the_present(here: World) -> None:
     """Old answers to each of its lists and gets, once each, change nothing that lasts."""
     operator = here.operator("--no-lease")
@@ -109,7 +107,6 @@ async def test_operator_that_is_shown_the_past_ends_in_the_present(here: World) 
     await here.has_nothing_to_do()
 
 
-@pytest.mark.timeout(120)
 async def test_operator_of_an_idle_pipeline_writes_nothing(
     here: World, say: Callable[[str], None]
 ) -> None:

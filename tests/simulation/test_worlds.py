@@ -43,7 +43,6 @@ def test_hours_of_worlds_are_as_they_should_be() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(300)
 def test_an_hour_of_worlds_with_one_stream_is_as_it_should_be() -> None:
     """Collectors read it by its subjects, and pass what other partitions hold."""
     done = campaign("--hours", str(HOURS_OF_ONE_STREAM), "--single")

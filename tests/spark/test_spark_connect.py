@@ -21,7 +21,7 @@ from ports import free_port
 from tables.streams import Streams, running_streams
 from waiting import eventually
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.spark43]
+pytestmark = pytest.mark.spark43
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 CLIENT = Path(__file__).parents[1] / "support" / "tables" / "connect_client.py"

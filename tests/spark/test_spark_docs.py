@@ -43,10 +43,7 @@ MESSAGES = 30
 ROWS = 2 * MESSAGES
 COMMAND_WITHIN_S = 60
 
-pytestmark = [
-    pytest.mark.timeout(240),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def blocks(language: str) -> list[str]:

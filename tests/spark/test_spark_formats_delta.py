@@ -18,8 +18,6 @@ from tables.streams import running_streams
 
 OVER = BEGIN + timedelta(days=1)
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:

@@ -101,7 +101,6 @@ def _delta(storage: Storage) -> Lake:
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(120)
 def test_what_is_committed_is_what_the_format_says(lake: Lake) -> None:
     """Every column of every row, after batches, compaction and retention."""
     table, keeper = opened(lake.storage, of=lake.new_logs()), upkeep(lake.storage, lake.new_logs())
@@ -123,7 +122,6 @@ def test_what_is_committed_is_what_the_format_says(lake: Lake) -> None:
     assert after.state.cover.end_of(STREAM) == Range(LIFE, 1, 160)
 
 
-@pytest.mark.timeout(120)
 def test_of_two_writers_the_log_takes_one(lake: Lake) -> None:
     """The former one's batch is refused, whatever it had written."""
     former = opened(lake.storage, of=lake.new_logs())
@@ -136,7 +134,6 @@ def test_of_two_writers_the_log_takes_one(lake: Lake) -> None:
     assert lake.keys == keys(1, 20)
 
 
-@pytest.mark.timeout(120)
 def test_what_is_erased_is_gone_for_who_knows_the_format(lake: Lake) -> None:
     """Also from the disk or the bucket, and the next batch goes on."""
     table = opened(lake.storage, of=lake.new_logs())
@@ -155,7 +152,6 @@ def test_what_is_erased_is_gone_for_who_knows_the_format(lake: Lake) -> None:
     assert verify(lake.storage, lake.new_logs()).problems == ()
 
 
-@pytest.mark.timeout(120)
 def test_of_two_who_merge_one_does_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other leaves the table as it is."""
     table = opened(lake.storage, of=lake.new_logs())
@@ -170,7 +166,6 @@ def test_of_two_who_merge_one_does_it(lake: Lake, monkeypatch: pytest.MonkeyPatc
     assert lake.keys == keys(1, 60)
 
 
-@pytest.mark.timeout(120)
 def test_a_new_column_is_a_new_column_there(lake: Lake) -> None:
     """Files without it read as null."""
     older = pa.schema([field for field in LINES if field.name != "piece"])
@@ -187,7 +182,6 @@ def test_a_new_column_is_a_new_column_there(lake: Lake) -> None:
     assert found["piece"].null_count == found.num_rows == 12
 
 
-@pytest.mark.timeout(240)
 def test_no_reader_fails_or_sees_a_line_twice_beside_upkeep(lake: Lake) -> None:
     """Who reads in a loop beside batches, compaction and cleaning sees a beginning of the lines,
     each once, and never less than before.
@@ -220,7 +214,6 @@ def test_no_reader_fails_or_sees_a_line_twice_beside_upkeep(lake: Lake) -> None:
     assert lake.keys == keys(1, BATCHES * 10)
 
 
-@pytest.mark.timeout(120)
 def test_polars_reads_what_delta_says(tmp_path: Path) -> None:
     """By its own reader of the format, before and after compaction."""
     lake = _delta(LocalStorage(tmp_path / "table"))

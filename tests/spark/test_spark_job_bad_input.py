@@ -21,7 +21,6 @@ from tables.streams import STREAMS, Streams, running_streams
 
 pytest_plugins = ["tables.table_fixtures"]
 
-pytestmark = pytest.mark.timeout(300)
 DISK_BYTES = 8_000_000
 # What a job may write itself, and half of what tasks need.
 ROOM_BYTES = 1_000_000

@@ -15,10 +15,7 @@ from tables.streams import Streams
 
 pytest_plugins = ["tables.table_fixtures"]
 
-pytestmark = [
-    pytest.mark.timeout(240),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 IDENTIFIER = "logs.lines"
 
 

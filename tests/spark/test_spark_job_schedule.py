@@ -22,7 +22,6 @@ from waiting import eventually
 
 pytest_plugins = ["tables.table_fixtures"]
 
-pytestmark = pytest.mark.timeout(300)
 WITHIN_S = 90.0
 EVERY_S = 1
 # The job, with less patience for lines that do not come.

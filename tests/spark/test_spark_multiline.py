@@ -10,8 +10,6 @@ from logpipeline_spark.events import COLUMNS, events
 from tables.local_spark import local_spark
 from tables.traces import ORDINARY, SOURCES, TRACES, by_key, joined, lines_of, row_of, table_of
 
-pytestmark = pytest.mark.timeout(240)
-
 
 def test_spark_decides_as_a_joiner() -> None:
     """All traces and ordinary lines, of several sources in between one another, with every preset,

@@ -12,8 +12,6 @@ from tables.each_batch import KILLED, run, run_and_die, written
 from tables.local_spark import lines_in, run_available
 from tables.streams import Streams, running_streams
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Streams]:

@@ -18,7 +18,6 @@ from tables.local_spark import lines_in, run_available, start
 from tables.streams import Streams, running_streams
 from waiting import eventually
 
-pytestmark = pytest.mark.timeout(240)
 EARLIEST = {"startingOffsets": "earliest"}
 
 

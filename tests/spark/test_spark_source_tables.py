@@ -12,8 +12,6 @@ from logpipeline_spark.errors import sentence_of
 from tables.local_spark import read
 from tables.streams import Streams, running_streams
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Streams]:

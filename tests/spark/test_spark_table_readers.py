@@ -64,7 +64,6 @@ def tables(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return made
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["log", "glob"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
@@ -87,7 +86,6 @@ def test_all_readers_read_the_same(
     assert rows_of(found) == rows_of(lines(1, LAST))
 
 
-@pytest.mark.timeout(300)
 def test_folders_are_columns_to_those_who_ask(tables: dict[str, Storage]) -> None:
     """`dt` and `hour` are known to readers from the folders, and save them the other files."""
     url = f"{tables['disk'].url}/lines/dt=*/hour=*/*.parquet"
@@ -104,7 +102,6 @@ def test_folders_are_columns_to_those_who_ask(tables: dict[str, Storage]) -> Non
     ]
 
 
-@pytest.mark.timeout(300)
 def test_each_query_of_a_bucket_ends(server: S3Server) -> None:
     """However many files are opened at once: Arrow's threads ask Python for each of them."""
     storage = server.storage("readers/many-files")

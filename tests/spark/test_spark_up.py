@@ -59,7 +59,6 @@ def up(tmp_path: Path) -> UpWithTable:
     return UpWithTable(tmp_path)
 
 
-@pytest.mark.timeout(240)
 async def test_lines_stand_in_the_table_once_whatever_ends(up: UpWithTable) -> None:
     """The job and its JVM are killed, everything is stopped and started again: it goes on."""
     async with up:
@@ -83,7 +82,6 @@ async def test_lines_stand_in_the_table_once_whatever_ends(up: UpWithTable) -> N
     assert verify(up.storage, logs(up.storage)).is_well
 
 
-@pytest.mark.timeout(240)
 async def test_other_shippers_leave_the_table_as_it_is(tmp_path: Path) -> None:
     """They are stopped and started; the table's job runs on. One stream holds all partitions."""
     up = UpWithTable(tmp_path, stream={"layout": "single"})
@@ -101,7 +99,6 @@ async def test_other_shippers_leave_the_table_as_it_is(tmp_path: Path) -> None:
         assert up.pids()["table"] == before
 
 
-@pytest.mark.timeout(240)
 async def test_a_pipeline_of_which_nothing_is_said_keeps_a_table(tmp_path: Path) -> None:
     """The first question about its lines is answered without a word of YAML about tables."""
     up = PipelineUp(tmp_path)
@@ -117,7 +114,6 @@ async def test_a_pipeline_of_which_nothing_is_said_keeps_a_table(tmp_path: Path)
         await eventually(answered, within_s=IN_TABLE_S, what="an answer")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("table", [{"enabled": True}, {}], ids=["asked for", "by default"])
 async def test_without_java_a_pipeline_runs_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: dict[str, Any]

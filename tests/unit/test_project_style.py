@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,20 @@ def test_test_files_have_names_of_their_own() -> None:
     names = [path.name for path in tests if path.name.startswith("test_")]
 
     assert sorted(names) == sorted(set(names))
+
+
+def test_no_test_has_less_time_than_all_have() -> None:
+    """The limit is a net for hangs, on a machine that is busy as well: it measures nothing."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    net = settings["tool"]["pytest"]["ini_options"]["timeout"]
+    found = [
+        (path.name, int(limit))
+        for path in MODULES
+        for limit in re.findall(r"mark\.timeout\((\d+)\)", path.read_text(encoding="utf-8"))
+    ]
+
+    assert len(found) > 10
+    assert [each for each in found if each[1] <= net] == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -247,11 +247,11 @@ def _spark(name: str, marks: tuple[str, ...]) -> Step:
 
 def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "the operator and a real kube-apiserver"
-    words = ("tests/operator", "-n", OPERATOR_WORKERS, "--timeout=180", *marks)
+    words = ("tests/operator", "-n", OPERATOR_WORKERS, *marks)
     return pytest_step(name, shows, *words, load=OPERATOR_LOAD, after=("build-api", *after))
 
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
-    words = ("tests/cluster", "--timeout=300", *marks, *(() if marks == SMOKE else NODES_SHARING))
+    words = ("tests/cluster", *marks, *(() if marks == SMOKE else NODES_SHARING))
     return pytest_step(name, shows, *words, load=NODES_LOAD, after=after)
