@@ -15,7 +15,10 @@ from logpipeline.messages import Read
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.origin import Origin
+from logpipeline.spec import parse
+from logpipeline.spec.model import LogPipeline
 from logpipeline.wire import BadMessage, Batch, Checksums
+from logpipeline_cli.commands.replay import check_paths
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.replaying.reading import Pace, Question, Span, span_of
 from logpipeline_cli.replaying.sinks import FolderSink, Page, PageSink
@@ -76,6 +79,20 @@ def test_who_is_content_with_a_part_gets_it() -> None:
 
     assert (partial.first, partial.last) == (4, 9)
     assert (follow.first, follow.last) == (12, None)
+
+
+def test_files_of_partitions_are_not_made_of_one_stream_of_all() -> None:
+    """All of them would be those of partition 0."""
+
+    def pipeline(layout: str) -> LogPipeline:
+        stream = {"name": "LOGS", "layout": layout}
+        spec = {"partitions": 4, "stream": stream, "collectors": {"path": "{partition}/{host}.log"}}
+        kind = {"apiVersion": "logpipeline.dev/v1alpha1", "kind": "LogPipeline"}
+        return parse({**kind, "metadata": {"name": "shop"}, "spec": spec})
+
+    with pytest.raises(CliError, match="give a resource"):
+        check_paths(pipeline("single"))
+    check_paths(pipeline("partitions"))
 
 
 def test_all_that_is_there_needs_no_word() -> None:

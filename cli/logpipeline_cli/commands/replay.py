@@ -9,6 +9,7 @@ from pathlib import Path
 
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.scan import StreamChanged
+from logpipeline.spec.model import LogPipeline
 from logpipeline.spec.partition_list import selects
 from logpipeline.subjects import check_host
 from logpipeline_cli.errors import EXIT_OK, CliError, UsageError
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
 async def _replay(target: Target, question: Question, args: argparse.Namespace) -> None:
     folder = None
     if args.into != "-":
+        check_paths(target.pipeline)
         asked = {name: getattr(args, name) for name in IDENTITY}
         folder = Folder(Path(args.into), {"pipeline": target.pipeline.name, **asked})
     spans = folder.spans() if folder is not None else None
@@ -99,6 +101,20 @@ async def _all(reader: Reader, spans: dict[int, Span], together: int) -> None:
     async with asyncio.TaskGroup() as tasks:
         for partition, span in spans.items():
             tasks.create_task(one(partition, span))
+
+
+def check_paths(pipeline: LogPipeline) -> None:
+    """Check that each file of a replay can be named as collectors name it.
+
+    Raises:
+        CliError: it cannot.
+    """
+    collectors = pipeline.spec.collectors
+    if pipeline.is_single_stream and "{partition}" in f"{collectors.path} {collectors.file_path}":
+        raise CliError(
+            "a path of spec.collectors has {partition}, and a replay reads one stream of all "
+            "partitions: give a resource (-f) with {host} in its place, or `--out -`"
+        )
 
 
 def _partitions(target: Target, question: Question, chosen: str | None) -> list[int]:
