@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import ssl
+import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -167,6 +168,7 @@ async def test_a_certificate_is_verified(tmp_path: Path) -> None:
         ("12", 12, 12),
         ("100000", RETRY_AFTER_S_MAX, RETRY_AFTER_S_MAX),
         ("soon", 0, 0),
+        ("Mon, 01 Jan 99999999999999 00:00:00 GMT", 0, 0),
         ("-5", 0, 0),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
         ("Wed, 21 Oct 2099 07:28:00 GMT", RETRY_AFTER_S_MAX, RETRY_AFTER_S_MAX),
@@ -293,15 +295,28 @@ async def test_the_answer_for_many_short_lines_can_be_read() -> None:
     assert max(counts) * opensearch.ITEM_BYTES_MAX <= ANSWER_BYTES_MAX
 
 
-@pytest.mark.parametrize(("code", "error"), [(117, Refused), (60, Misdirected), (241, TryAgain)])
+@pytest.mark.parametrize(
+    ("code", "said", "error"),
+    [
+        (117, "Cannot parse", Refused),
+        (117, "Unknown field found while parsing JSONEachRow format: pod", Misdirected),
+        (60, "", Misdirected),
+        (241, "", TryAgain),
+        (10**5000, "", TryAgain),
+    ],
+    ids=["row", "column", "table", "memory", "nonsense"],
+)
 async def test_clickhouse_says_by_its_code_what_went_wrong(
-    code: int, error: type[Exception]
+    code: int, said: str, error: type[Exception]
 ) -> None:
-    """All with the status 500: a bad row, a table that is not there, too little memory."""
-    with ClickHouse(code=code).serving() as server:
+    """All with the status 500: a bad row, a field without a column, a table that is not there, too
+    little memory, and what is no code.
+    """
+    sys.set_int_max_str_digits(10_000)
+    with ClickHouse(code=code, said=said).serving() as server:
         args = arguments("clickhouse", "--url", server.url, "--table", "shop.logs")
         destination = clickhouse.destination_of(args)
-        with pytest.raises(error, match=f"Code: {code}"):
+        with pytest.raises(error, match=r"Code: \d+"):
             await destination.write(plain_batch(b"one"))
         await destination.close()
 
@@ -334,4 +349,44 @@ async def test_a_table_that_is_not_there_is_named() -> None:
         destination = clickhouse.destination_of(args)
         with pytest.raises(Misdirected, match="no table shop"):
             await destination.open()
+        await destination.close()
+
+
+@dataclass
+class Forgetful(Search):
+    """Creates all documents, and answers for some of them only."""
+
+    answered: int = 0
+
+    def take(self, request: Request) -> tuple[int, bytes]:
+        """Create the documents."""
+        status, data = super().take(request)
+        answer = json.loads(data)
+        return status, json.dumps(answer | {"items": answer["items"][: self.answered]}).encode()
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_documents_that_are_not_answered_for_are_sent_again(answered: int) -> None:
+    """As by something between, which cuts answers."""
+    with Forgetful(answered=answered).serving() as server:
+        args = arguments("opensearch", "--url", server.url, "--index", "logs")
+        destination = opensearch.destination_of(args)
+        with pytest.raises(TryAgain, match=f"2 documents were sent, and {answered} were answered"):
+            await destination.write(plain_batch(b"one", b"two"))
+        await destination.close()
+
+
+async def test_an_error_that_is_no_text_is_told_as_it_is() -> None:
+    """A server that is another one than it seems."""
+
+    class Odd(Search):
+        def take(self, request: Request) -> tuple[int, bytes]:
+            item = {"create": {"status": 400, "error": {"type": ["a"]}}}
+            return 200, json.dumps({"errors": True, "items": [item]}).encode()
+
+    with Odd().serving() as server:
+        args = arguments("opensearch", "--url", server.url, "--index", "logs")
+        destination = opensearch.destination_of(args)
+        with pytest.raises(Refused, match="400 to a line"):
+            await destination.write(plain_batch(b"one"))
         await destination.close()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -142,3 +145,45 @@ def test_an_address_that_is_no_bucket_is_refused() -> None:
     """With what to give."""
     with pytest.raises(UsageError, match="give a bucket and a prefix"):
         s3.destination_of(build_parser().parse_args(["sink", "s3", "copy", "--url", "/tmp"]))
+
+
+async def test_a_login_that_is_not_valid_any_more_blames_no_batch(
+    server: S3Server, tmp_path: Path
+) -> None:
+    """It ends the sink at a write, as at the start."""
+    wrong = tmp_path / "secret"
+    wrong.write_text("another")
+    args = build_parser().parse_args(["sink", "s3", "copy", *words(server, "revoked")])
+    args.secret_key_file = str(wrong)
+    with pytest.raises(Misdirected, match="refuses access"):
+        await s3.destination_of(args).write(plain_batch(b"one"))
+
+
+class _Bucketless(BaseHTTPRequestHandler):
+    """A stand-in for S3 whose bucket was deleted: the real server here makes one for any name."""
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b"<Error><Code>NoSuchBucket</Code></Error>"
+        self.send_response(404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+async def test_a_bucket_that_was_deleted_meanwhile_is_named(server: S3Server) -> None:
+    """It is no batch's fault either."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Bucketless) as bucketless:
+        thread = threading.Thread(target=bucketless.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        args = build_parser().parse_args(["sink", "s3", "copy", *words(server, "x")])
+        args.endpoint = f"http://127.0.0.1:{bucketless.server_address[1]}"
+        try:
+            with pytest.raises(Misdirected, match="There is no bucket"):
+                await s3.destination_of(args).write(plain_batch(b"one"))
+        finally:
+            bucketless.shutdown()
+            thread.join()

@@ -288,3 +288,28 @@ async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
     with pytest.raises(Refused, match="a reason"):
         await kafka.in_time(refuse, 10)
     await kafka.in_time(lambda: None, 10)
+
+
+def test_a_reset_that_reaches_some_brokers_only_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The groups of the others say how far streams are copied: their lines would be left out. A
+    stand-in for a cluster of which one broker is away.
+    """
+
+    class Half:
+        def __init__(self, properties: object) -> None:
+            self.valid: list[object] = []
+            self.errors = [KafkaException(KafkaError(KafkaError._TRANSPORT))]
+
+        def list_consumer_groups(self, **options: object) -> Half:
+            return self
+
+        def result(self) -> Half:
+            return self
+
+        def poll(self, timeout: float) -> int:
+            return 0
+
+    monkeypatch.setattr(kafka, "AdminClient", Half)
+    made = kafka.destination_of(build_parser().parse_args(command("--reset")))
+    with pytest.raises(Misdirected, match="run it with --reset again"):
+        made._forget()

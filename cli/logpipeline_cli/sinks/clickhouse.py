@@ -20,11 +20,13 @@ log = logging.getLogger(__name__)
 
 _TABLE = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_]*)\.)?([A-Za-z_][A-Za-z0-9_]*)")
 CODE = "x-clickhouse-exception-code"
-# Errors of the lines themselves: texts, numbers, dates and types that a column does not take, and
-# fields that have no column.
+# Errors of the lines themselves: texts, numbers, dates and types that a column does not take.
 REFUSED = frozenset({6, 26, 27, 38, 41, 53, 69, 72, 117})
 # No such column, table or database; no right, wrong login; a read-only user or table; a setting.
 MISDIRECTED = frozenset({16, 36, 47, 48, 60, 62, 81, 115, 164, 192, 193, 194, 242, 497, 516})
+# What is said beside 117 of a field that has no column: it is the table's, and each line has it.
+NO_COLUMN = "Unknown field"
+CODE_DIGITS_MAX = 9
 SETTINGS = {
     # The answer comes when the rows are in the table, and tells of every error.
     "wait_end_of_query": "1",
@@ -97,11 +99,11 @@ class ClickHouseDestination:
     def _check(self, answer: Answer) -> None:
         """Return if *answer* says that all was done; else raise as `HttpClient.check` does."""
         text = answer.headers.get(CODE, "")
-        code = int(text) if text.isdecimal() else 0
+        code = int(text) if text.isdecimal() and len(text) <= CODE_DIGITS_MAX else 0
         reason = f"{self._client.where} answered {answer.status}: {answer.said}"
-        if code in REFUSED:
+        if code in REFUSED and NO_COLUMN not in answer.said:
             raise Refused(reason)
-        if code in MISDIRECTED:
+        if code in MISDIRECTED or code in REFUSED:
             raise Misdirected(f"{reason}; check the table, the login and its rights")
         if code:
             raise TryAgain(reason)

@@ -86,6 +86,9 @@ class HttpClient:
         self.query = parts.query
         host, port = str(parts.hostname), parts.port
         self._connection: http.client.HTTPConnection
+        # Of the request under way: a connection forgets its socket while an answer is still read.
+        self._socket: socket.socket | None = None
+        self._is_over = False
         if parts.scheme == "https":
             context = _context(options.ca)
             self._connection = http.client.HTTPSConnection(
@@ -106,7 +109,10 @@ class HttpClient:
         """
         queries = "&".join(filter(None, (self.query, query)))
         target = (path or self.path) + (f"?{queries}" if queries else "")
+        self._is_over = False
         sending = asyncio.create_task(asyncio.to_thread(self._send, target, data, dict(headers)))
+        # Where nobody waits for it any more, nobody asks how it ended.
+        sending.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             # The socket's own limit is for each step; a server could answer byte by byte.
             async with asyncio.timeout(self._options.timeout_s):
@@ -120,20 +126,25 @@ class HttpClient:
             # TimeoutError is an OSError.
             self._shut()
             await asyncio.wait([sending])
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                sending.result()
+            # An answer that is there now may have been cut by us.
             reason = str(error) or type(error).__name__
             raise TryAgain(f"{self.where} did not answer: {reason}") from error
+        finally:
+            # The end of the process waits for the thread.
+            if not sending.done():
+                self._shut()
 
     async def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
     def _shut(self) -> None:
-        """End what a thread waits for."""
-        if (there := self._connection.sock) is not None:
-            with contextlib.suppress(OSError):
-                there.shutdown(socket.SHUT_RDWR)
+        """End what the thread waits for; it tries nothing more."""
+        self._is_over = True
+        for each in (self._connection.sock, self._socket):
+            if each is not None:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
     def _send(self, target: str, data: bytes, headers: dict[str, str]) -> Answer:
         is_kept = self._connection.sock is not None
@@ -144,7 +155,7 @@ class HttpClient:
                 # A server closes connections that are not used for a while. A request may be sent
                 # twice: the destination has given it a name.
                 self._connection.close()
-                if not is_kept:
+                if not is_kept or self._is_over:
                     raise
                 return self._once(target, data, headers)
         except BaseException:
@@ -153,6 +164,7 @@ class HttpClient:
 
     def _once(self, target: str, data: bytes, headers: dict[str, str]) -> Answer:
         self._connection.request("POST", target, data, {**self._options.headers, **headers})
+        self._socket = self._connection.sock
         response = self._connection.getresponse()
         read = response.read(ANSWER_BYTES_MAX)
         if not response.isclosed():
@@ -186,7 +198,7 @@ def retry_after_s(answer: Answer) -> float:
         return min(float(text), RETRY_AFTER_S_MAX)
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

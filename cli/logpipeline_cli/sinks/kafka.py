@@ -113,6 +113,9 @@ class KafkaDestination:
         admin = AdminClient(client_properties(options, heard))
         try:
             found = admin.list_consumer_groups(request_timeout=options.timeout_s).result()
+            # One of several brokers did not answer: the groups that it keeps are not among them.
+            for error in found.errors or ():
+                raise error
             prefix = prefix_of(options.name)
             groups = [each.group_id for each in found.valid if each.group_id.startswith(prefix)]
             if not groups:

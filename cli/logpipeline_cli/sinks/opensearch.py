@@ -72,7 +72,7 @@ class _Item(NamedTuple):
     @property
     def is_misdirected(self) -> bool:
         kind = self.error.get("type") if isinstance(self.error, dict) else None
-        return self.status in MISDIRECTED or kind in OF_INDEX
+        return self.status in MISDIRECTED or (isinstance(kind, str) and kind in OF_INDEX)
 
     @property
     def is_for_later(self) -> bool:
@@ -94,12 +94,13 @@ class BulkDestination:
         for part in parts(documents(batch, self._index), _size):
             answer = await self._bulk(part, QUERY)
             try:
-                items = _items(answer)
+                items = _items(answer, len(part))
             except ValueError as error:
                 raise TryAgain(
-                    f"{self._client.where} answered something else than to _bulk: {answer.said}"
+                    f"{self._client.where} answered something else than to _bulk ({error}): "
+                    f"{answer.said}"
                 ) from error
-            failed = [pair for pair in zip(items, part, strict=False) if not pair[0].is_there]
+            failed = [pair for pair in zip(items, part, strict=True) if not pair[0].is_there]
             if failed:
                 # Documents that only have to wait are written first; the others are refused then.
                 item, document = min(failed, key=lambda pair: not pair[0].is_for_later)
@@ -125,7 +126,7 @@ class BulkDestination:
         """Send *document* once more, alone, and return its item with the whole error."""
         answer = await self._bulk([document], QUERY_ALONE)
         try:
-            return next(iter(_items(answer)), _Item(CREATED, None))
+            return _items(answer, 1)[0]
         except ValueError:
             # The answer is longer than `ANSWER_BYTES_MAX`.
             return item._replace(error=answer.said)
@@ -144,15 +145,17 @@ class BulkDestination:
         return Refused(reason)
 
 
-def _items(answer: Answer) -> list[_Item]:
-    """Return what became of each document; nothing where all were created.
+def _items(answer: Answer, count: int) -> list[_Item]:
+    """Return what became of each of *count* documents.
 
     Raises:
-        ValueError: it is no answer to `_bulk`.
+        ValueError: it is no answer to `_bulk`, or one to another number of documents.
     """
     try:
         found = json_text.parse(answer.data)
-        items = [item["create"] for item in found.get("items", ())] if found["errors"] else []
+        items = [item["create"] for item in found["items"]]
+        if len(items) != count:
+            raise ValueError(f"{count} documents were sent, and {len(items)} were answered for")
         return [_Item(int(item["status"]), item.get("error")) for item in items]
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(str(error)) from error

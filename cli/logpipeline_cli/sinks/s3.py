@@ -53,8 +53,10 @@ class S3Destination:
             data = zstd.Compressor(ZSTD_LEVEL, has_checksum=True).compress(data)
         try:
             await asyncio.to_thread(self._storage.write, self.place(batch), data)
-        except StorageFailed as error:
+        except StorageAway as error:
             raise TryAgain(str(error)) from error
+        except StorageFailed as error:
+            raise Misdirected(str(error)) from error
 
     async def close(self) -> None:
         """There is nothing to let go."""

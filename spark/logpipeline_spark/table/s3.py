@@ -124,7 +124,11 @@ class S3Storage:
 
     def write(self, path: str, data: bytes) -> None:
         with self._said():
-            obstore.put(self._store, path, data, use_multipart=False)
+            try:
+                obstore.put(self._store, path, data, use_multipart=False)
+            except (FileNotFoundError, NotFoundError) as error:
+                # Nothing else can be lacking where something is written.
+                raise self._no_bucket() from error
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with self._said():
@@ -208,9 +212,7 @@ class S3Storage:
     def _failure(self, error: BaseError) -> StorageFailed:
         said = str(error)
         if "NoSuchBucket" in said:
-            return StorageFailed(
-                f"There is no bucket {self._bucket}: create it, or name another one."
-            )
+            return self._no_bucket()
         if any(word in said for word in _KEYLESS):
             return StorageFailed(
                 f"{self.url} needs keys, and there are none: set AWS_ACCESS_KEY_ID and "
@@ -221,13 +223,14 @@ class S3Storage:
                 f"{self.url} refuses access: check the access key, the secret and its rights."
             )
         if any(word in said for word in _FULL):
-            return StorageFailed(
-                f"{self.url} is full: make room there, or let retention keep less."
-            )
+            return StorageAway(f"{self.url} is full: make room there, or let retention keep less.")
         where = self._options.endpoint or "S3"
         return StorageAway(
             f"{self.url} failed: check that {where} works and has room ({said:.{SAID_CHARS_MAX}})."
         )
+
+    def _no_bucket(self) -> StorageFailed:
+        return StorageFailed(f"There is no bucket {self._bucket}: create it, or name another one.")
 
 
 # Without a key, the library asks the cloud's machine for one.

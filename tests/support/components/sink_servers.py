@@ -282,6 +282,7 @@ class ClickHouse(StandIn):
 
     engine: str = "ReplicatedMergeTree ORDER BY time"
     code: int = 0
+    said: str = "as the test wants it"
     kept: dict[str, list[bytes]] = field(default_factory=dict)
 
     def answer(self, request: Request) -> tuple[int, bytes] | None:
@@ -295,7 +296,7 @@ class ClickHouse(StandIn):
         assert request.query["query"] == "INSERT INTO shop.logs FORMAT JSONEachRow"
         assert request.query["input_format_skip_unknown_fields"] == "0"
         if self.code:
-            return 500, f"Code: {self.code}. DB::Exception: as the test wants it".encode()
+            return 500, f"Code: {self.code}. DB::Exception: {self.said}".encode()
         rows = [text_of(json.loads(line)) for line in request.data.splitlines()]
         self.kept.setdefault(request.query["insert_deduplication_token"], rows)
         return 200, b""
