@@ -18,7 +18,7 @@ _SHIPPER = "logpipeline shipper "
 
 def silent(target: Target, partitions: Sequence[PartitionState], answers: Answers) -> list[str]:
     """Return a sentence for each part that `up` keeps running here, and for each owner of
-    *partitions*, that is not among *answers*.
+    *partitions*, that is not among *answers*, and for each whose answer cannot be read.
     """
     group = target.pipeline.spec.collectors.group
     heard = {
@@ -33,6 +33,9 @@ def silent(target: Target, partitions: Sequence[PartitionState], answers: Answer
         if owner not in found:
             listed = ", ".join(map(str, numbers))
             found[owner] = f"{owner}, which owns partitions {listed}, does not answer: see its log"
+    for each in answers.get("unreadable", ()):
+        name = each["name"]
+        found[name] = f"{name} gives an answer that cannot be read: is it of this version?"
     return [found[name] for name in sorted(found)]
 
 

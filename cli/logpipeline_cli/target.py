@@ -18,6 +18,7 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
 from logpipeline.target import Target
+from logpipeline_cli.component_answers import is_readable, name_in
 
 __all__ = ["Target", "ask", "connected", "find_pipeline", "find_target", "reached"]
 
@@ -76,8 +77,11 @@ def _hide_log() -> None:
 
 
 async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the status of all shippers and collectors that answer in time, by kind."""
-    answers: dict[str, list[dict[str, Any]]] = {"shipper": [], "collector": []}
+    """Return the status of all shippers and collectors that answer in time, by kind; beside them as
+    `unreadable` the names of those whose answers cannot be read.
+    """
+    kinds = ("shipper", "collector")
+    answers: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*kinds, "unreadable")}
 
     def keep(message: RawMessage) -> None:
         try:
@@ -85,9 +89,12 @@ async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[
         except ValueError:
             return
         kind = str(answer.get("component")) if isinstance(answer, dict) else ""
-        if kind in answers and len(answers[kind]) < ANSWERS_MAX:
-            answers[kind].append(answer)
+        if kind not in kinds:
+            return
+        there = answers[kind if is_readable(kind, answer) else "unreadable"]
+        if len(there) < ANSWERS_MAX:
+            there.append(answer if there is answers[kind] else {"name": name_in(kind, answer)})
 
-    subjects = map(ControlSubjects(control_root).status, answers)
+    subjects = map(ControlSubjects(control_root).status, kinds)
     await gather(connection, subjects, b"", keep)
     return answers

@@ -68,3 +68,11 @@ def test_each_part_that_up_keeps_running_ought_to_be_there() -> None:
         ),
         "table does not run: see /data/components/table.log",
     ]
+
+
+def test_an_answer_that_cannot_be_read_is_named() -> None:
+    """Its component is there, and nothing is known of it."""
+    answers = {"shipper": [], "collector": [], "unreadable": [{"name": "node-a"}]}
+    assert "node-a gives an answer that cannot be read: is it of this version?" in silent(
+        target(), [], answers
+    )

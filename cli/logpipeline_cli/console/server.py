@@ -11,6 +11,7 @@ import uvicorn
 
 from logpipeline_cli.console.access import LOOPBACK, Guard
 from logpipeline_cli.console.pages import Pages
+from logpipeline_cli.http_connections import BoundedConnection
 from logpipeline_cli.target import Target
 from logpipeline_cli.watching.gathering import gathering
 
@@ -93,7 +94,7 @@ def config_of(guard: Guard) -> uvicorn.Config:
         guard,
         lifespan="off",
         loop="asyncio",
-        http="h11",
+        http=BoundedConnection,
         ws="none",
         log_config=None,
         access_log=False,
