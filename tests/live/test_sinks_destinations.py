@@ -208,7 +208,8 @@ def test_lines_that_loki_would_take_for_one_are_told_apart() -> None:
     assert len({(entry.labels, entry.time_ns, entry.text) for entry in found}) == 10
     assert found == loki.entries(batch_of([message(1, b"retrying\n" * 10)]), {"job": "shop"})
     assert found[0].labels == (("host", "node-a"), ("job", "shop"))
-    assert found[0].metadata == {"batch": name_of(batch), "source": "/var/log/app.log"}
+    name = f"LOGS_7-{created_of(batch)}-1"
+    assert found[0].metadata == {"message_id": name, "source": "/var/log/app.log"}
 
 
 def test_an_otlp_record_has_an_id_that_stays() -> None:

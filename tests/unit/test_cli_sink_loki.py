@@ -19,11 +19,41 @@ def cri(*times_ns: int) -> bytes:
 
 
 def test_equal_lines_get_the_first_times_that_are_free() -> None:
-    """Also where others are there a nanosecond later, before or behind them."""
-    batch = batch_of([message(1, cri(0, 0, 1), form="cri"), message(2, cri(0, 1, 9), form="cri")])
+    """Also where others are there a nanosecond later, and where the clock was set back."""
+    hour_ns = 3_600 * 10**9
+    batch = batch_of([message(1, cri(0, 0, 1, 9, 4, 9), form="cri")])
 
     found = [entry.time_ns - T for entry in loki.entries(batch, {})]
-    assert found == [0, 1, 2, 3, 4, 9]
+    assert found == [0, 1, 2, 9, 10, 11]
+    back = b"2026-11-25T23:00:00.%09dZ stdout F same\n" % 0
+    batch = batch_of([message(1, back + cri(0) + back + cri(0), form="cri")])
+    found = [entry.time_ns - T for entry in loki.entries(batch, {})]
+    assert found == [hour_ns, 0, hour_ns + 1, 1]
+
+
+def test_equal_lines_of_two_messages_are_two() -> None:
+    """By the message's name, which stays however the batch is cut."""
+    both = [message(1, cri(0), form="cri"), message(2, cri(0), form="cri")]
+    first, second = loki.entries(batch_of(both), {})
+
+    assert first[:3] == second[:3]
+    assert first.metadata["message_id"] != second.metadata["message_id"]
+    assert loki.entries(batch_of(both[1:]), {}) == [second]
+
+
+def test_lines_of_one_time_keep_their_order() -> None:
+    """Loki knows none among entries of the same time: a plain file's lines have that of their
+    message.
+    """
+    both = [message(1, b"one\ntwo\nthree\n"), message(2, b"four\nfive\n")]
+    together = loki.entries(batch_of(both), {})
+    alone = [entry for each in both for entry in loki.entries(batch_of([each]), {})]
+
+    assert [entry.text for entry in together] == ["one", "two", "three", "four", "five"]
+    times_ns = [entry.time_ns for entry in together]
+    assert times_ns == sorted(set(times_ns))
+    # A message has the same times however it comes again.
+    assert times_ns == [entry.time_ns for entry in alone]
 
 
 class Counted(tuple[tuple[str, str], ...]):

@@ -1,12 +1,13 @@
 """Grafana Loki, by its push API in JSON.
 
-Loki drops an entry that has the labels, the timestamp and the line of one that it holds already.
-That is what makes a repeated batch harmless as long as Loki holds the entries in memory, and what
-would lose lines: a program that writes the same line twice within the resolution of its timestamps.
-So two such lines of a batch get timestamps that are a nanosecond apart, always the same ones. Two
-such lines of different batches are one to Loki, which knows nothing else of an entry: a container
-runtime may give both the same time, and the lines of a plain file have that of their message, so
-that thousands of equal ones reach into the nanoseconds of the next message.
+Loki drops an entry that has the labels, the timestamp, the line and the structured metadata of one
+that it holds already. That is what makes a repeated batch harmless as long as Loki holds the
+entries in memory. So the metadata name the message that a line came in, and not its batch, which
+is cut in another way when it comes again; and two lines of different messages are never one.
+
+Within a message, which may hold the same line twice, Loki would drop the second one; and it knows
+no order among entries of one timestamp. So the lines of a message that have the same time get
+timestamps that are a nanosecond apart, always the same ones.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from logpipeline.consuming.message import Batch, Line
+from logpipeline.consuming.message import Batch, Line, Message
 from logpipeline_cli.errors import UsageError
-from logpipeline_cli.sinks.destination import name_of, parts, readable
+from logpipeline_cli.sinks.destination import created_of, parts, readable
 from logpipeline_cli.sinks.http_client import HttpClient, http_options
 
 PATH = "/loki/api/v1/push"
@@ -28,43 +29,59 @@ _LABEL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)")
 ENTRY_BYTES = 256
 
 
+# More than the lines of a message have nanoseconds between them that are not their own.
+NEAR_NS = 1_000_000
+Labels = tuple[tuple[str, str], ...]
+
+
 class Entry(NamedTuple):
     """A line for Loki: its *labels* as sorted pairs, its time, and its structured metadata."""
 
-    labels: tuple[tuple[str, str], ...]
+    labels: Labels
     time_ns: int
     text: str
     metadata: dict[str, str]
 
 
 def entries(batch: Batch, more: Mapping[str, str]) -> list[Entry]:
-    """Return the entries of *batch*, with *more* labels, no two of them equal to Loki.
+    """Return the entries of *batch*, with *more* labels, no two of them equal to Loki."""
+    created = created_of(batch)
+    return [
+        entry
+        for message in batch.messages
+        for entry in _of_message(message, f"{batch.stream}-{created}-{message.sequence}", more)
+    ]
 
-    It takes a time in proportion to their number, however many are equal.
+
+def _of_message(message: Message, name: str, more: Mapping[str, str]) -> Iterator[Entry]:
+    """Yield the entries of *message*. It takes a time in proportion to their number, however many
+    are equal.
     """
-    name = name_of(batch)
+    last_ns: dict[Labels, int] = {}
     # Of each time that is taken, a later one that may be free: all between are taken, too.
-    later_ns: dict[tuple[tuple[tuple[str, str], ...], int, str], int] = {}
-    found = []
-    for line in batch.lines:
+    later_ns: dict[tuple[Labels, int, str], int] = {}
+    for line in message.lines:
         text, exact = readable(line.text)
-        labels, time_ns = _labels(line, more), line.time_ns
+        labels, own_ns = _labels(line, more), line.time_ns
+        last = last_ns.get(labels, 0)
+        # A clock may be set back within a message: that is no order to keep.
+        time_ns = last + 1 if last - NEAR_NS < own_ns <= last else own_ns
         while (taken := (labels, time_ns, text)) in later_ns:
             time_ns = later_ns[taken]
-        later_ns[taken] = later_ns[labels, line.time_ns, text] = time_ns + 1
+        later_ns[taken] = later_ns[labels, own_ns, text] = time_ns + 1
+        last_ns[labels] = time_ns
         metadata = {
-            "batch": name,
+            "message_id": name,
             "source": readable(line.source.encode("utf-8", "surrogateescape"))[0],
             "stream": line.stream,
             "message_base64": exact,
             "partial": "" if line.is_whole else "true",
         }
         metadata = {key: value for key, value in metadata.items() if value}
-        found.append(Entry(labels, time_ns, text, metadata))
-    return found
+        yield Entry(labels, time_ns, text, metadata)
 
 
-def _labels(line: Line, more: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _labels(line: Line, more: Mapping[str, str]) -> Labels:
     origin = line.message.origin
     own = {
         "host": origin.host,

@@ -190,10 +190,12 @@ class Receiver(StandIn):
 
 @dataclass
 class Loki(StandIn):
-    """Takes pushes, and drops an entry with the labels, time and line of one that it has."""
+    """Takes pushes, and drops an entry with the labels, time, line and metadata of one that it has,
+    as the real one was seen to do.
+    """
 
     entries: list[tuple[dict[str, str], str, str, dict[str, str]]] = field(default_factory=list)
-    known: set[tuple[str, str, str]] = field(default_factory=set)
+    known: set[tuple[str, ...]] = field(default_factory=set)
 
     def take(self, request: Request) -> tuple[int, bytes]:
         """Keep the entries that are new."""
@@ -202,7 +204,8 @@ class Loki(StandIn):
             labels = stream["stream"]
             assert labels
             for time_ns, text, metadata in stream["values"]:
-                key = (json.dumps(labels, sort_keys=True), time_ns, text)
+                named = (json.dumps(each, sort_keys=True) for each in (labels, metadata))
+                key = (time_ns, text, *named)
                 if key not in self.known:
                     self.known.add(key)
                     self.entries.append((labels, time_ns, text, metadata))
