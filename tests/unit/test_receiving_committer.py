@@ -12,7 +12,15 @@ import pytest
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving import committer
 from logpipeline_cli.receiving.committer import Committer
-from logpipeline_cli.receiving.spool import REDO, Record, Spool, SyncFailed, Write, records_of
+from logpipeline_cli.receiving.spool import (
+    REDO,
+    Record,
+    Spool,
+    SpoolFull,
+    SyncFailed,
+    Write,
+    records_of,
+)
 
 
 async def test_a_sync_that_fails_in_a_quiet_moment_ends_the_receiver(
@@ -67,3 +75,60 @@ async def test_a_full_disk_in_a_quiet_moment_is_waited_for(
     (record,) = records_of((tmp_path / REDO).read_bytes())
     assert record == Record((), 1)
     assert (tmp_path / "a.log").read_bytes() == b"one\n"
+
+
+async def test_nothing_is_committed_behind_what_a_stop_gave_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A later group that fits would move the position past entries that are nowhere. What has a
+    position is read again, so nothing of it is called dropped.
+    """
+    monkeypatch.setattr(committer, "GROUP_BYTES_MAX", 1)
+    opened = Spool(tmp_path)
+    opened.commit({"a.log": b"one\n"}, 1)
+    commit = opened.commit
+
+    def full(lines: dict[str, bytes], state: int) -> None:
+        if lines["a.log"] == b"a long one\n":
+            raise SpoolFull("full")
+        commit(lines, state)
+
+    monkeypatch.setattr(opened, "commit", full)
+    made, stop = Committer(opened, Metrics("receiver"), waits=True), asyncio.Event()
+    given = [made.give({"a.log": b"a long one\n"}, 1, 2), made.give({"a.log": b"x\n"}, 1, 3)]
+    stop.set()
+    await made.run(stop)
+    opened.close()
+
+    assert all(each.cancelled() for each in given)
+    with Spool(tmp_path) as again:
+        assert again.state == 1
+    assert (tmp_path / "a.log").read_bytes() == b"one\n"
+    (record,) = (each for each in caplog.records if "stopped" in each.message)
+    assert (
+        record.message == "stopped while the disk is full: lines are read again at the next start"
+    )
+    assert vars(record)["lines"] == 2
+
+
+async def test_lines_that_a_stop_drops_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All that wait, where no sender keeps them."""
+    opened = Spool(tmp_path)
+
+    def full(*_: object) -> None:
+        raise SpoolFull("full")
+
+    monkeypatch.setattr(committer, "GROUP_BYTES_MAX", 1)
+    monkeypatch.setattr(opened, "commit", full)
+    made, stop = Committer(opened, Metrics("receiver"), waits=True), asyncio.Event()
+    for _ in range(3):
+        made.give({"a.log": b"x\ny\n"}, 2)
+    stop.set()
+    await made.run(stop)
+    opened.close()
+
+    (record,) = (each for each in caplog.records if "stopped" in each.message)
+    assert record.message == "stopped while the disk is full: lines are dropped"
+    assert vars(record)["lines"] == 6

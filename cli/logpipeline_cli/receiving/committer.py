@@ -151,7 +151,13 @@ class Committer:
                 await self._call(lambda: self.spool.commit(lines, state))
             except SpoolFull as error:
                 self._note_full(error)
-                if not self.waits or stop.is_set():
+                if self.waits and stop.is_set():
+                    # With all that is behind it: a smaller group that fits would move the position
+                    # past what is given up.
+                    self._give_up([*group, *self._given])
+                    self._given.clear()
+                    return
+                if not self.waits:
                     self._settle(group, error)
                     return
                 await asyncio.sleep(FULL_AGAIN_AFTER_S)
@@ -171,13 +177,21 @@ class Committer:
                 continue
             if error is None:
                 given.done.set_result(None)
-            elif self.waits:
-                given.done.cancel()
             else:
                 given.done.set_exception(error)
-        if error is not None and self.waits:
-            lines = sum(given.line_count for given in group)
-            log.error("stopped while the disk is full: lines are dropped", extra={"lines": lines})
+
+    def _give_up(self, group: list[_Given]) -> None:
+        for given in group:
+            self._count(-given.size)
+            given.done.cancel()
+        # What has a position is read from there by the next start.
+        kept = sum(given.line_count for given in group if given.state is not None)
+        dropped = sum(given.line_count for given in group if given.state is None)
+        if kept:
+            message = "stopped while the disk is full: lines are read again at the next start"
+            log.warning(message, extra={"lines": kept})
+        if dropped:
+            log.error("stopped while the disk is full: lines are dropped", extra={"lines": dropped})
 
     def _tidy(self) -> None:
         # Only a full disk is waited for. After a sync that failed the next one may succeed without
