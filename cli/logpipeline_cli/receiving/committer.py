@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -50,6 +50,11 @@ class Committer:
     _given: deque[_Given] = field(default_factory=deque)
     _waiting_bytes: int = 0
     _full_since_s: float | None = None
+    _is_released: bool = False
+    _has_ended: bool = False
+    # Of what was given up: lines that are read again, and lines that nobody has any more.
+    _kept_lines: int = 0
+    _dropped_lines: int = 0
 
     def __post_init__(self) -> None:
         self._arrived = asyncio.Event()
@@ -80,17 +85,26 @@ class Committer:
         return self._waiting_bytes < self.waiting_bytes_max
 
     async def room(self) -> None:
-        """Return once more may be given."""
+        """Return once more may be given, or at once after `release`."""
         await self._has_room.wait()
+
+    def release(self) -> None:
+        """Let nobody wait for room any more: those who give are ending, and hold little."""
+        self._is_released = True
+        self._has_room.set()
 
     def give(self, lines: dict[str, bytes], count: int, state: Any = None) -> asyncio.Future[None]:
         """Take *count* whole lines, by the names of their files; the result is set once they are
-        durable. *state* is the position behind them.
+        durable, or cancelled where they will not be. *state* is the position behind them.
         """
         size = sum(map(len, lines.values()))
         done = asyncio.get_running_loop().create_future()
-        self._given.append(_Given(lines, state, count, size, done))
+        given = _Given(lines, state, count, size, done)
         self._count(size)
+        if self._has_ended:
+            self._give_up([given])
+            return done
+        self._given.append(given)
         self._arrived.set()
         return done
 
@@ -113,9 +127,20 @@ class Committer:
                     await asyncio.sleep(self.linger_s)
                 await self._commit(self._take(), stop)
         finally:
-            for given in self._given:
-                given.done.cancel()
+            self._has_ended = True
+            self.release()
+            self._give_up(self._given)
+            self._given.clear()
             self._thread.shutdown()
+
+    def close(self) -> None:
+        """Say what was given in vain, once nothing more is given."""
+        # Where lines are not waited for, their giver was told, and has them.
+        if self._kept_lines:
+            message = "lines are read again at the next start"
+            log.warning(message, extra={"lines": self._kept_lines})
+        if self._dropped_lines and self.waits:
+            log.error("lines are dropped", extra={"lines": self._dropped_lines})
 
     async def _wait(self, stop: asyncio.Event) -> bool:
         """Return whether something was given before the receiver was idle for long."""
@@ -149,6 +174,10 @@ class Committer:
         while True:
             try:
                 await self._call(lambda: self.spool.commit(lines, state))
+            except OSError:
+                # It ends the process. Some of them may be in the redo log.
+                self._give_up(group)
+                raise
             except SpoolFull as error:
                 self._note_full(error)
                 if self.waits and stop.is_set():
@@ -180,18 +209,15 @@ class Committer:
             else:
                 given.done.set_exception(error)
 
-    def _give_up(self, group: list[_Given]) -> None:
+    def _give_up(self, group: Iterable[_Given]) -> None:
         for given in group:
             self._count(-given.size)
             given.done.cancel()
-        # What has a position is read from there by the next start.
-        kept = sum(given.line_count for given in group if given.state is not None)
-        dropped = sum(given.line_count for given in group if given.state is None)
-        if kept:
-            message = "stopped while the disk is full: lines are read again at the next start"
-            log.warning(message, extra={"lines": kept})
-        if dropped:
-            log.error("stopped while the disk is full: lines are dropped", extra={"lines": dropped})
+            # What has a position is read from there by the next start.
+            if given.state is None:
+                self._dropped_lines += given.line_count
+            else:
+                self._kept_lines += given.line_count
 
     def _tidy(self) -> None:
         # Only a full disk is waited for. After a sync that failed the next one may succeed without
@@ -212,7 +238,7 @@ class Committer:
 
     def _count(self, size: int) -> None:
         self._waiting_bytes += size
-        if self.has_room:
+        if self.has_room or self._is_released:
             self._has_room.set()
         else:
             self._has_room.clear()

@@ -52,8 +52,8 @@ async def run(
     spool = await asyncio.to_thread(
         lambda: Spool(config.folder, rotate_bytes=config.rotate_bytes, keep=config.keep)
     )
+    committer = Committer(spool, metrics, config.waits)
     try:
-        committer = Committer(spool, metrics, config.waits)
         source = make(metrics)
 
         def why_not_ready() -> str | None:
@@ -67,6 +67,7 @@ async def run(
                 await source.run(committer, stop)
                 drained.set()
     finally:
+        committer.close()
         await asyncio.to_thread(spool.close)
     log.info("stopped")
     return EXIT_OK

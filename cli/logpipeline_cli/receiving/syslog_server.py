@@ -108,18 +108,26 @@ class SyslogServer:
             await stop.wait()
         finally:
             self._is_open = False
-            await self._close(servers, tasks)
+            await self._close(committer, servers, tasks)
         dropped = self._kernel_drops()
         if dropped:
             log.warning("the kernel dropped datagrams", extra={"datagrams": dropped})
         if self._datagrams is not None:
             self._datagrams.close()
 
-    async def _close(self, servers: list[asyncio.Server], tasks: list[asyncio.Task[None]]) -> None:
+    async def _close(
+        self,
+        committer: Committer,
+        servers: list[asyncio.Server],
+        tasks: list[asyncio.Task[None]],
+    ) -> None:
         for server in servers:
             server.close()
         for writer in self._connections.values():
             writer.transport.abort()
+        # While the disk is full or fails there will be no room. What was read of a connection and
+        # is not given yet is no more than twice READ_BYTES.
+        committer.release()
         await asyncio.gather(*self._connections, return_exceptions=True)
         for task in tasks:
             task.cancel()
