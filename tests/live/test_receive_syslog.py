@@ -6,10 +6,12 @@ import asyncio
 import json
 import logging
 import logging.handlers
+import resource
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from components.receiving import Receiver, address
+from logpipeline_cli.receiving.spool import OPEN_FILES_MAX
 from waiting import eventually
 
 pytestmark = pytest.mark.skipif(
@@ -158,6 +161,26 @@ async def test_connections_beyond_the_limit_are_closed(tmp_path: Path, port: int
         assert (await receiver.metrics())["refused_connections_total"] == 1
     finally:
         receiver.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's limits")
+async def test_so_many_connections_and_files_may_be_open(tmp_path: Path, port: int) -> None:
+    """The limit that most systems begin with is lower than what --connections and files need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    receiver = Receiver(tmp_path, "syslog", "--tcp", f"127.0.0.1:{port}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        receiver.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        await receiver.ready()
+        limits = Path(f"/proc/{receiver.pid}/limits").read_text()
+    finally:
+        receiver.kill()
+
+    (row,) = (row for row in limits.splitlines() if row.startswith("Max open files"))
+    assert int(row.split()[3]) >= 1000 + OPEN_FILES_MAX
 
 
 async def test_tls_takes_clients_of_its_authority_only(tmp_path: Path, port: int) -> None:

@@ -50,6 +50,7 @@ class Committer:
     _given: deque[_Given] = field(default_factory=deque)
     _waiting_bytes: int = 0
     _full_since_s: float | None = None
+    _full_why: str = ""
     _is_released: bool = False
     _has_ended: bool = False
     # Of what was given up: lines that are read again, and lines that nobody has any more.
@@ -67,7 +68,7 @@ class Committer:
         self._commits = self.metrics.counter("commits", "Durable steps, each with a sync.").labels()
         self.metrics.watch(
             "disk_full",
-            "1 while the disk is full, so that nothing is accepted.",
+            "1 while nothing can be written, as on a full disk, so that nothing is accepted.",
             lambda: float(self._full_since_s is not None),
         )
         self.metrics.watch(
@@ -110,7 +111,7 @@ class Committer:
 
     def why_not_ready(self) -> str | None:
         """Return why nothing can be written, or None."""
-        return None if self._full_since_s is None else "the disk is full: nothing is accepted"
+        return None if self._full_since_s is None else f"{self._full_why}: nothing is accepted"
 
     async def run(self, stop: asyncio.Event) -> None:
         """Commit lines as they are given, until *stop* is set and all of them are durable.
@@ -229,12 +230,12 @@ class Committer:
 
     def _note_full(self, error: SpoolFull | None) -> None:
         if error is not None and self._full_since_s is None:
-            self._full_since_s = time.monotonic()
-            log.error("the disk is full: nothing is accepted", extra={"reason": str(error)})
+            self._full_since_s, self._full_why = time.monotonic(), str(error)
+            log.error("nothing can be written, or accepted", extra={"reason": str(error)})
         elif error is None and self._full_since_s is not None:
             seconds = round(time.monotonic() - self._full_since_s, 1)
             self._full_since_s = None
-            log.info("the disk has room again", extra={"seconds": seconds})
+            log.info("lines can be written again", extra={"seconds": seconds})
 
     def _count(self, size: int) -> None:
         self._waiting_bytes += size

@@ -122,8 +122,8 @@ class Application:
         logs = await self._read(receive, lambda body: encoding.parse(unpack(body, packing)))
         try:
             await self._commit(logs)
-        except SpoolFull:
-            message = "the disk is full: nothing of this was written"
+        except SpoolFull as error:
+            message = f"{error}: nothing of this was written"
             raise _Refused(503, message, FULL_RETRY_S) from None
         self._rejected.inc(logs.rejected)
         self._unknown.inc(logs.unknown_bytes)
