@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import socket
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,37 @@ async def test_a_disk_that_fails_ends_a_receiver_that_has_no_room(
 
     assert raised.group_contains(SyncFailed)
     assert dropped_lines(caplog) == running.metrics.value("messages_total", transport="tcp")
+
+
+async def test_a_flood_of_datagrams_leaves_time_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the next one is always there, connections and the page of metrics get their turns."""
+    loop, had_turn = asyncio.get_running_loop(), asyncio.Event()
+
+    class Starved(Exception):
+        """Nothing else ran for many turns."""
+
+    turns = 0
+
+    async def at_once(*_: object) -> tuple[bytes, tuple[str, int]]:
+        nonlocal turns
+        turns += 1
+        if turns == 2:
+            loop.call_soon(had_turn.set)
+        if turns > 100 and not had_turn.is_set():
+            raise Starved
+        return b"<14>h app: text", ("127.0.0.1", 9)
+
+    monkeypatch.setattr(loop, "sock_recvfrom", at_once)
+    metrics = Metrics("receiver")
+    with Spool(tmp_path) as spool, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as empty:
+        empty.setblocking(False)
+        made = Committer(spool, metrics, waits=True)
+        receiving = asyncio.create_task(SyslogServer(SyslogConfig(), metrics)._receive(made, empty))
+        await asyncio.wait(
+            (receiving, asyncio.create_task(had_turn.wait())), return_when=asyncio.FIRST_COMPLETED
+        )
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
