@@ -51,6 +51,18 @@ def logger(port: int, *words: str) -> None:
     subprocess.run(command, check=True, timeout=30)
 
 
+def made_certificate(folder: Path) -> tuple[Path, Path]:
+    """Return a certificate of this machine, and its key."""
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out",
+         str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
 async def arrived(receiver: Receiver, count: int) -> list[dict[str, object]]:
     """Return the messages in the files, once there are *count*."""
     await eventually(lambda: len(receiver.lines()) >= count, what=f"{count} messages")
@@ -163,6 +175,27 @@ async def test_connections_beyond_the_limit_are_closed(tmp_path: Path, port: int
         receiver.kill()
 
 
+async def test_a_connection_counts_before_its_handshake(tmp_path: Path, port: int) -> None:
+    """A stranger who never finishes it takes a place, so that descriptors do not run out."""
+    certificate, key = made_certificate(tmp_path)
+    options = ("--tls-cert", str(certificate), "--tls-key", str(key), "--connections", "1")
+    receiver = Receiver(tmp_path, "syslog", "--tls", f"127.0.0.1:{port}", *options)
+    receiver.start()
+    try:
+        await receiver.ready()
+        with (
+            socket.create_connection(("127.0.0.1", port)),
+            socket.create_connection(("127.0.0.1", port), timeout=5) as second,
+        ):
+            # A handshake has ten seconds.
+            assert await asyncio.to_thread(second.recv, 1) == b""
+            assert (await receiver.metrics())["refused_connections_total"] == 1
+            assert await receiver.stop() == 0
+    finally:
+        receiver.kill()
+    assert "connections beyond --connections are closed" in receiver.log.read_text()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's limits")
 async def test_so_many_connections_and_files_may_be_open(tmp_path: Path, port: int) -> None:
     """The limit that most systems begin with is lower than what --connections and files need."""
@@ -185,13 +218,7 @@ async def test_so_many_connections_and_files_may_be_open(tmp_path: Path, port: i
 
 async def test_tls_takes_clients_of_its_authority_only(tmp_path: Path, port: int) -> None:
     """A client without a certificate is refused, and what it sent is nowhere."""
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out",
-         str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = made_certificate(tmp_path)
     options = ("--tls-cert", str(certificate), "--tls-key", str(key))
     words = ("--tls", f"127.0.0.1:{port}", *options, "--tls-client-ca", str(certificate))
     receiver = Receiver(tmp_path, "syslog", *words)

@@ -144,3 +144,22 @@ async def test_a_flood_of_datagrams_leaves_time_for_others(
         receiving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await receiving
+
+
+async def test_a_connection_of_a_machine_that_is_gone_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel asks whether it is there: else such connections would fill --connections."""
+    running = Running(tmp_path, monkeypatch, Spool.commit)
+    await running.ready()
+    _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    connections = running.sources[0]._connections
+    await eventually(lambda: any(connections.values()), what="it is connected")
+    (theirs,) = connections.values()
+    assert theirs is not None
+    accepted = theirs.get_extra_info("socket")
+
+    assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    running.stop.set()
+    await running.task
+    writer.transport.abort()
