@@ -113,6 +113,24 @@ def test_a_request_of_unknown_fields_is_refused() -> None:
     assert parse(b'{"resourceLogs":[],"new":1}') == parse(b"{}") == Logs([], 0)
 
 
+@pytest.mark.parametrize(
+    ("resource", "why"),
+    [
+        ({"scope_logs": [{}]}, "no scopeLogs, but 'scope_logs'"),
+        ({"resource": {}, "instrumentationLibraryLogs": []}, "but 'instrumentationLibraryLogs'"),
+        ({"scopeLogs": [{"scope": {}, "log_records": [{}]}]}, "no logRecords, but 'log_records'"),
+    ],
+)
+def test_unknown_fields_instead_of_records_are_refused(
+    resource: dict[str, object], why: str
+) -> None:
+    """At each level: a former version has other names. What holds no records is no mistake."""
+    with pytest.raises(BadRequest, match=why):
+        parse(json.dumps({"resourceLogs": [resource]}).encode())
+    known = {"resource": {}, "schemaUrl": "", "scopeLogs": [{"scope": {}, "schemaUrl": ""}, {}]}
+    assert parse(json.dumps({"resourceLogs": [{}, {"resource": {}}, known]}).encode()).lines == []
+
+
 def test_the_lines_of_a_request_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds its resource, so that a short request may have long lines."""
     monkeypatch.setattr(otlp, "LINES_BYTES_MAX", 1000)

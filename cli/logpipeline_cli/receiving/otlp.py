@@ -85,10 +85,6 @@ def parse(body: bytes) -> Logs:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequest("the body is no ExportLogsServiceRequest")
-    if request and "resourceLogs" not in request:
-        # Fields that are not known are left alone, as the protocol asks; but a request of nothing
-        # else, such as one in snake_case, would lose all its records with a 200.
-        raise BadRequest(f"there is no resourceLogs, but {next(iter(request))!r:.40}")
     return logs_of(request)
 
 
@@ -100,9 +96,12 @@ def logs_of(request: dict[str, Any]) -> Logs:
     """
     lines: list[tuple[str, bytes]] = []
     rejected = size = 0
+    _check_has(request, "resourceLogs")
     for resource in _objects(request, "resourceLogs"):
+        _check_has(resource, "scopeLogs", "resource", "schemaUrl")
         service = _service(resource.get("resource"))
         for scope in _objects(resource, "scopeLogs"):
+            _check_has(scope, "logRecords", "scope", "schemaUrl")
             head = _head(resource, scope)
             for record in _list(scope, "logRecords"):
                 if not isinstance(record, dict):
@@ -117,6 +116,14 @@ def logs_of(request: dict[str, Any]) -> Logs:
                     )
                 lines.append((service, line))
     return Logs(lines, rejected)
+
+
+def _check_has(value: dict[str, Any], name: str, *others: str) -> None:
+    # Fields that are not known are left alone, as the protocol asks; but a request in snake_case or
+    # of a former version, which has them in place of *name*, would lose its records with a 200.
+    unknown = None if name in value else next((key for key in value if key not in others), None)
+    if unknown is not None:
+        raise BadRequest(f"there is no {name}, but {unknown!r:.40}")
 
 
 def _head(resource: dict[str, Any], scope: dict[str, Any]) -> bytes:
