@@ -107,6 +107,19 @@ async def test_what_is_accepted_is_in_the_file(tmp_path: Path) -> None:
         assert (tmp_path / "-.log").read_bytes() == LINE
 
 
+async def test_a_service_whose_name_is_no_utf8_has_a_file(tmp_path: Path) -> None:
+    """JSON can hold half a character; the records of others are written, too."""
+    request = (
+        b'{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":'
+        b'{"stringValue":"a\\ud800"}}]},"scopeLogs":[{"logRecords":[{}]}]},' + BODY[17:]
+    )
+    async with serving(tmp_path) as application:
+        assert await answered(application, Exchange(), request) == 200
+    assert (tmp_path / "-.log").read_bytes() == LINE
+    (other,) = tmp_path.glob("a*.log")
+    assert json.loads(other.read_text())["record"] == {}
+
+
 async def test_an_answer_has_the_encoding_of_its_request(tmp_path: Path) -> None:
     """Protobuf, also with a parameter behind it; refused or not."""
     async with serving(tmp_path) as application:

@@ -159,7 +159,8 @@ def _service(resource: Any) -> str:
         if isinstance(attribute, dict) and attribute.get("key") == "service.name":
             value = attribute.get("value")
             if isinstance(value, dict) and isinstance(value.get("stringValue"), str):
-                return str(value["stringValue"])
+                # JSON can hold half a character, which no name of a file can.
+                return str(value["stringValue"]).encode(errors="replace").decode()
     return ""
 
 
