@@ -132,3 +132,32 @@ async def test_lines_that_a_stop_drops_are_counted(
     (record,) = (each for each in caplog.records if "lines are" in each.message)
     assert record.message == "lines are dropped"
     assert vars(record)["lines"] == 6
+
+
+async def test_room_is_noticed_though_nothing_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a load balancer that follows readiness, no request comes by which it would show."""
+    monkeypatch.setattr(committer, "IDLE_S", 0.01)
+    stop, loop, sync = asyncio.Event(), asyncio.get_running_loop(), os.fdatasync
+    failures = [OSError(errno.ENOSPC, "full")] * 3
+
+    def full(descriptor: int) -> None:
+        if failures:
+            raise failures.pop()
+        sync(descriptor)
+        loop.call_soon_threadsafe(stop.set)
+
+    with Spool(tmp_path) as opened, monkeypatch.context() as patched:
+        opened.commit({"a.log": b"one\n"}, 1)
+        patched.setattr(os, "fdatasync", full)
+        made = Committer(opened, Metrics("receiver"), waits=False)
+        given = made.give({"a.log": b"refused\n"}, 1)
+        async with asyncio.timeout(10):
+            await made.run(stop)
+
+        with pytest.raises(SpoolFull, match="the disk is full"):
+            await given
+        assert made.why_not_ready() is None
+        opened.commit({"a.log": b"two\n"}, 2)
+    assert (tmp_path / "a.log").read_bytes() == b"one\ntwo\n"

@@ -218,6 +218,27 @@ def test_a_process_without_descriptors_goes_on_once_one_is_free(
     assert b"one\n" in (tmp_path / "host/app/a.log").read_bytes()
 
 
+def test_a_try_for_room_that_a_crash_cuts_off_is_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start reads what stands before it."""
+    opened = Spool(tmp_path)
+    opened.commit({"a.log": b"one\n"}, 1)
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", crash)
+        with pytest.raises(KeyboardInterrupt):
+            opened.try_room(100)
+    opened._close_files()
+
+    assert (tmp_path / REDO).read_bytes().endswith(b"\0" * 100)
+    with Spool(tmp_path) as again:
+        assert again.state == 1
+
+
 def test_a_sync_that_failed_once_is_not_believed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ class Committer:
     _waiting_bytes: int = 0
     _full_since_s: float | None = None
     _full_why: str = ""
+    _refused_bytes: int = 0
     _is_released: bool = False
     _has_ended: bool = False
     # Of what was given up: lines that are read again, and lines that nobody has any more.
@@ -122,7 +123,7 @@ class Committer:
         try:
             while not (stop.is_set() and not self._given):
                 if not await self._wait(stop):
-                    await self._call(self._tidy)
+                    await self._tidy()
                     continue
                 if not stop.is_set():
                     await asyncio.sleep(self.linger_s)
@@ -188,6 +189,7 @@ class Committer:
                     self._given.clear()
                     return
                 if not self.waits:
+                    self._refused_bytes = sum(given.size for given in group)
                     self._settle(group, error)
                     return
                 await asyncio.sleep(FULL_AGAIN_AFTER_S)
@@ -220,13 +222,19 @@ class Committer:
             else:
                 self._kept_lines += given.line_count
 
-    def _tidy(self) -> None:
+    async def _tidy(self) -> None:
         # Only a full disk is waited for. After a sync that failed the next one may succeed without
         # the bytes, and the redo log would be emptied, which alone has them.
         try:
-            self.spool.checkpoint()
+            await self._call(self.spool.checkpoint)
+            if self._full_since_s is not None:
+                # A load balancer that follows readiness sends nothing by which room would show.
+                size = min(self._refused_bytes, GROUP_BYTES_MAX)
+                await self._call(lambda: self.spool.try_room(size))
+                self._note_full(None)
         except SpoolFull as error:
-            log.warning("the files could not be synced", extra={"reason": str(error)})
+            if self._full_since_s is None:
+                log.warning("the files could not be synced", extra={"reason": str(error)})
 
     def _note_full(self, error: SpoolFull | None) -> None:
         if error is not None and self._full_since_s is None:

@@ -230,6 +230,22 @@ class Spool:
             for name in [name for name in self._targets if self._is_large(name)]:
                 self._rotate(name)
 
+    def try_room(self, size: int) -> None:
+        """Return if a commit of *size* bytes would have room now. Nothing is kept of the try.
+
+        Raises:
+            SpoolFull: it would not.
+            OSError: the disk fails.
+        """
+        self._check()
+        with _full(), self._changing(self.folder):
+            try:
+                # No head of a record, so that a start takes it for one that was not written whole.
+                _write_all(self._redo, bytes(size), self._redo_bytes)
+                os.fdatasync(self._redo)
+            finally:
+                os.ftruncate(self._redo, self._redo_bytes)
+
     def close(self) -> None:
         """Write and sync the remaining lines, unless the disk is full, and unlock the folder."""
         try:
