@@ -239,6 +239,14 @@ def test_a_try_for_room_that_a_crash_cuts_off_is_no_record(
         assert again.state == 1
 
 
+def test_the_owner_of_a_folder_is_told(tmp_path: Path) -> None:
+    """A second receiver of it is refused, and says which process has it."""
+    with Spool(tmp_path), pytest.raises(FileLocked) as raised:
+        Spool(tmp_path)
+
+    assert raised.value.owner == str(os.getpid())
+
+
 def test_a_sync_that_failed_once_is_not_believed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

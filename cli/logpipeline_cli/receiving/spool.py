@@ -163,6 +163,9 @@ class Spool:
         self._lock = FileLock.take(folder / LOCK)
         self._redo = -1
         try:
+            # It is for a message only, which a full disk may lack.
+            with suppress(OSError):
+                self._lock.write_owner(os.getpid())
             self._names = _names_below(folder)
             with _full():
                 self._recover()
