@@ -137,3 +137,25 @@ def test_the_lines_of_a_request_have_a_limit(monkeypatch: pytest.MonkeyPatch) ->
     resource = {"schemaUrl": "x" * 100, "scopeLogs": [{"logRecords": [{}] * 9}]}
     with pytest.raises(BadRequest, match="send fewer at once"):
         parse(json.dumps({"resourceLogs": [resource]}).encode())
+
+
+def test_the_records_of_a_request_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ones are a few bytes of a packed request, and a hundred times as much as lines."""
+    monkeypatch.setattr(otlp, "RECORDS_MAX", 3)
+
+    def request(*records: int) -> bytes:
+        scopes: list[dict[str, object]] = [{"logRecords": [{}] * count} for count in records]
+        return json.dumps({"resourceLogs": [{"scopeLogs": scopes}]}).encode()
+
+    assert len(parse(request(3)).lines) == 3
+    for records in ((4,), (2, 2), (0, 0, 0, 0)):
+        with pytest.raises(BadRequest, match="more than 3 records or scopes: send fewer at once"):
+            parse(request(*records))
+
+
+def test_a_resource_without_records_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one before many empty scopes would be encoded for each of them."""
+    monkeypatch.delattr(otlp, "_head")
+    resource = {"schemaUrl": "x" * 100, "scopeLogs": [{"logRecords": []}] * 9}
+
+    assert parse(json.dumps({"resourceLogs": [resource]}).encode()).lines == []

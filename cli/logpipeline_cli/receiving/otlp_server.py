@@ -76,6 +76,8 @@ class Application:
         self._committer = committer
         self._name = name
         self._body_bytes = 0
+        # It takes many times the memory of a body, and seconds for a large one.
+        self._parsing = asyncio.Lock()
         self._answers = metrics.counter("requests", "Answers, by their status.", ["status"])
         self._rejected = metrics.counter("rejected_records", "Records that were none.").labels()
         self._unknown = metrics.counter(
@@ -147,10 +149,13 @@ class Application:
                         raise _Refused(413, f"a body may have {BODY_BYTES_MAX} bytes")
                     if not part.get("more_body"):
                         break
+            async with self._parsing:
+                self._check_room()
+                logs = await asyncio.to_thread(parse, bytes(body))
             # Once more: others that were read meanwhile may have taken the room. What is parsed is
             # given before anything else happens.
             self._check_room()
-            return parse(bytes(body))
+            return logs
         except TimeoutError:
             message = f"the body did not come within {BODY_S_MAX} s"
             raise _Refused(503, message, BUSY_RETRY_S) from None
