@@ -81,7 +81,7 @@ def _otlp(args: argparse.Namespace) -> int:
         args,
         lambda metrics: otlp_server.OtlpServer(address, name, metrics, tls),
         waits=False,
-        connections_max=otlp_server.CONNECTIONS_MAX,
+        connections_max=otlp_server.OPEN_CONNECTIONS_MAX,
     )
 
 
