@@ -26,14 +26,9 @@ REQUEST = (
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[int]:
+async def serving(folder: Path, metrics: Metrics) -> AsyncIterator[int]:
     """Yield the port of a receiver that writes to *folder*."""
-    port, stop, drained, metrics = (
-        free_port(),
-        asyncio.Event(),
-        asyncio.Event(),
-        Metrics("receiver"),
-    )
+    port, stop, drained = free_port(), asyncio.Event(), asyncio.Event()
     server = OtlpServer(("127.0.0.1", port), NameTemplate("a.log", VARIABLES), metrics)
     with Spool(folder) as spool:
         made = Committer(spool, metrics, waits=False)
@@ -90,8 +85,9 @@ async def test_a_connection_without_a_request_is_closed(
     """Also where it sent half a head: else a few hundred of them would shut the receiver. One that
     had a request may wait for its next one.
     """
+    metrics = Metrics("receiver")
     monkeypatch.setattr(otlp_server, "HEAD_S_MAX", 0.2)
-    async with serving(tmp_path) as port:
+    async with serving(tmp_path, metrics) as port:
         kept, silent, half = [await Client.connected(port) for _ in range(3)]
         kept.send(REQUEST)
         assert await kept.status() == b"200"
@@ -111,11 +107,13 @@ async def test_connections_beyond_the_limit_are_closed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before they say anything, so that descriptors do not run out."""
+    metrics = Metrics("receiver")
     monkeypatch.setattr(otlp_server, "OPEN_CONNECTIONS_MAX", 1)
-    async with serving(tmp_path) as port:
+    async with serving(tmp_path, metrics) as port:
         first, second = [await Client.connected(port) for _ in range(2)]
         assert await second.is_closed()
         first.send(REQUEST)
         assert await first.status() == b"200"
         first.close()
+    assert metrics.value("refused_connections_total") == 1
     assert "connections beyond the limit are closed" in caplog.messages

@@ -5,6 +5,7 @@ handshake of TLS, which a stranger may never finish.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -18,6 +19,7 @@ KEEP_ALIVE_TRIES = 4
 ACCEPT_AGAIN_S = 1.0
 BACKLOG = 128
 
+_LACKING = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 # Their names differ between systems.
 _KEEP_ALIVE = {
     "TCP_KEEPIDLE": KEEP_ALIVE_IDLE_S,
@@ -30,17 +32,27 @@ log = logging.getLogger(__name__)
 
 
 def listening_at(address: tuple[str, int]) -> list[socket.socket]:
-    """Return sockets that listen at each address that the host of *address* has.
+    """Return sockets that listen at each address that the host of *address* has, but those that
+    this machine lacks: `localhost` may be `::1`, too, where there is no IPv6.
 
     Raises:
-        OSError: one of them cannot be listened on.
+        OSError: one of the others cannot be listened on, or there is none.
     """
     found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     made: list[socket.socket] = []
+    lacking: OSError | None = None
     try:
         for family, _, _, _, where in dict.fromkeys(found):
-            made.append(socket.create_server(where, family=family, backlog=BACKLOG))
+            try:
+                made.append(socket.create_server(where, family=family, backlog=BACKLOG))
+            except OSError as error:
+                if error.errno not in _LACKING:
+                    raise
+                lacking = error
+                continue
             made[-1].setblocking(False)
+        if lacking is not None and not made:
+            raise lacking
     except OSError:
         for each in made:
             each.close()

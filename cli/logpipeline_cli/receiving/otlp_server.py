@@ -106,8 +106,13 @@ class _Connection(H11Protocol):
 class _Server(uvicorn.Server):
     """A server to which `take` gives connections, each counted from when it is accepted."""
 
-    def __init__(self, config: uvicorn.Config, secured: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, secured: ssl.SSLContext | None, metrics: Metrics
+    ) -> None:
         super().__init__(config)
+        self._refused = metrics.counter(
+            "refused_connections", "Connections beyond the limit, closed at once."
+        )
         self._secured = secured
         self._beginning: set[asyncio.Task[None]] = set()
         self._has_refused = False
@@ -126,6 +131,7 @@ class _Server(uvicorn.Server):
         """Serve *accepted*, or close it where there are too many."""
         if len(self._beginning) + len(self.server_state.connections) >= OPEN_CONNECTIONS_MAX:
             accepted.close()
+            self._refused.labels().inc()
             if not self._has_refused:
                 self._has_refused = True
                 limit = OPEN_CONNECTIONS_MAX
@@ -290,7 +296,7 @@ class OtlpServer:
             access_log=False, server_header=False, limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=STOP_S_MAX,
         )  # fmt: skip
-        server = _Server(config, None if tls is None else tls.context)
+        server = _Server(config, None if tls is None else tls.context, self._metrics)
         listening = listening_at(self._address)
         try:
             log.info("listening", extra={"port": listening[0].getsockname()[1]})
