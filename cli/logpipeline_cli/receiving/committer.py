@@ -58,7 +58,7 @@ class Committer:
     _refused_bytes: int = 0
     _is_released: bool = False
     _has_ended: bool = False
-    # Of what was given up: lines that are read again, and lines that nobody has any more.
+    # Of what was given up: lines that are read again, and lines that are lost.
     _kept_lines: int = 0
     _dropped_lines: int = 0
 
@@ -97,7 +97,7 @@ class Committer:
         await self._has_room.wait()
 
     def release(self) -> None:
-        """Let nobody wait for room any more: those who give are ending, and hold little."""
+        """End all waiting for room: those who give are ending, and hold little."""
         self._is_released = True
         self._has_room.set()
 
@@ -143,7 +143,7 @@ class Committer:
             self._thread.shutdown()
 
     def close(self) -> None:
-        """Say what was given in vain, once nothing more is given."""
+        """Log how many lines will not become durable, once nothing more is given."""
         # Where lines are not waited for, their giver was told, and has them.
         if self._kept_lines:
             message = "lines are read again at the next start"

@@ -70,7 +70,7 @@ async def accept(listening: socket.socket, take: Callable[[socket.socket], None]
         except OSError as error:
             # Those that wait are accepted later.
             if not is_failing:
-                log.warning("no connection can be accepted", extra={"error": str(error)})
+                log.warning("no connection can be accepted", extra={"reason": str(error)})
             is_failing = True
             await asyncio.sleep(ACCEPT_AGAIN_S)
             continue
