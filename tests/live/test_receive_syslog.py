@@ -6,10 +6,12 @@ import asyncio
 import json
 import logging
 import logging.handlers
+import resource
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from components.receiving import Receiver, address
+from logpipeline_cli.receiving.spool import OPEN_FILES_MAX
 from waiting import eventually
 
 pytestmark = pytest.mark.skipif(
@@ -46,6 +49,18 @@ def logger(port: int, *words: str) -> None:
     """Send a message as the program does."""
     command = ["logger", "--server", "127.0.0.1", "--port", str(port), "-t", "app", *words]
     subprocess.run(command, check=True, timeout=30)
+
+
+def made_certificate(folder: Path) -> tuple[Path, Path]:
+    """Return a certificate of this machine, and its key."""
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out",
+         str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
 
 
 async def arrived(receiver: Receiver, count: int) -> list[dict[str, object]]:
@@ -160,15 +175,50 @@ async def test_connections_beyond_the_limit_are_closed(tmp_path: Path, port: int
         receiver.kill()
 
 
+async def test_a_connection_counts_before_its_handshake(tmp_path: Path, port: int) -> None:
+    """A stranger who never finishes it takes a place, so that descriptors do not run out."""
+    certificate, key = made_certificate(tmp_path)
+    options = ("--tls-cert", str(certificate), "--tls-key", str(key), "--connections", "1")
+    receiver = Receiver(tmp_path, "syslog", "--tls", f"127.0.0.1:{port}", *options)
+    receiver.start()
+    try:
+        await receiver.ready()
+        with (
+            socket.create_connection(("127.0.0.1", port)),
+            socket.create_connection(("127.0.0.1", port), timeout=5) as second,
+        ):
+            # A handshake has ten seconds.
+            assert await asyncio.to_thread(second.recv, 1) == b""
+            assert (await receiver.metrics())["refused_connections_total"] == 1
+            assert await receiver.stop() == 0
+    finally:
+        receiver.kill()
+    assert "connections beyond --connections are closed" in receiver.log.read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's limits")
+async def test_so_many_connections_and_files_may_be_open(tmp_path: Path, port: int) -> None:
+    """The limit that most systems begin with is lower than what --connections and files need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    receiver = Receiver(tmp_path, "syslog", "--tcp", f"127.0.0.1:{port}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        receiver.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        await receiver.ready()
+        limits = Path(f"/proc/{receiver.pid}/limits").read_text()
+    finally:
+        receiver.kill()
+
+    (row,) = (row for row in limits.splitlines() if row.startswith("Max open files"))
+    assert int(row.split()[3]) >= 1000 + OPEN_FILES_MAX
+
+
 async def test_tls_takes_clients_of_its_authority_only(tmp_path: Path, port: int) -> None:
     """A client without a certificate is refused, and what it sent is nowhere."""
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out",
-         str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = made_certificate(tmp_path)
     options = ("--tls-cert", str(certificate), "--tls-key", str(key))
     words = ("--tls", f"127.0.0.1:{port}", *options, "--tls-client-ca", str(certificate))
     receiver = Receiver(tmp_path, "syslog", *words)

@@ -113,9 +113,49 @@ def test_a_request_of_unknown_fields_is_refused() -> None:
     assert parse(b'{"resourceLogs":[],"new":1}') == parse(b"{}") == Logs([], 0)
 
 
+@pytest.mark.parametrize(
+    ("resource", "why"),
+    [
+        ({"scope_logs": [{}]}, "no scopeLogs, but 'scope_logs'"),
+        ({"resource": {}, "instrumentationLibraryLogs": []}, "but 'instrumentationLibraryLogs'"),
+        ({"scopeLogs": [{"scope": {}, "log_records": [{}]}]}, "no logRecords, but 'log_records'"),
+    ],
+)
+def test_unknown_fields_instead_of_records_are_refused(
+    resource: dict[str, object], why: str
+) -> None:
+    """At each level: a former version has other names. What holds no records is no mistake."""
+    with pytest.raises(BadRequest, match=why):
+        parse(json.dumps({"resourceLogs": [resource]}).encode())
+    known = {"resource": {}, "schemaUrl": "", "scopeLogs": [{"scope": {}, "schemaUrl": ""}, {}]}
+    assert parse(json.dumps({"resourceLogs": [{}, {"resource": {}}, known]}).encode()).lines == []
+
+
 def test_the_lines_of_a_request_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds its resource, so that a short request may have long lines."""
     monkeypatch.setattr(otlp, "LINES_BYTES_MAX", 1000)
     resource = {"schemaUrl": "x" * 100, "scopeLogs": [{"logRecords": [{}] * 9}]}
     with pytest.raises(BadRequest, match="send fewer at once"):
         parse(json.dumps({"resourceLogs": [resource]}).encode())
+
+
+def test_the_records_of_a_request_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ones are a few bytes of a packed request, and a hundred times as much as lines."""
+    monkeypatch.setattr(otlp, "RECORDS_MAX", 3)
+
+    def request(*records: int) -> bytes:
+        scopes: list[dict[str, object]] = [{"logRecords": [{}] * count} for count in records]
+        return json.dumps({"resourceLogs": [{"scopeLogs": scopes}]}).encode()
+
+    assert len(parse(request(3)).lines) == 3
+    for records in ((4,), (2, 2), (0, 0, 0, 0)):
+        with pytest.raises(BadRequest, match="more than 3 records or scopes: send fewer at once"):
+            parse(request(*records))
+
+
+def test_a_resource_without_records_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one before many empty scopes would be encoded for each of them."""
+    monkeypatch.delattr(otlp, "_head")
+    resource = {"schemaUrl": "x" * 100, "scopeLogs": [{"logRecords": []}] * 9}
+
+    assert parse(json.dumps({"resourceLogs": [resource]}).encode()).lines == []

@@ -16,7 +16,7 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from logpipeline_cli.receiving import otlp
+from logpipeline_cli.receiving import otlp, otlp_protobuf
 from logpipeline_cli.receiving.otlp import BadRequest, Logs
 from logpipeline_cli.receiving.otlp_protobuf import parse
 
@@ -148,3 +148,16 @@ def test_fields_that_are_not_known_are_counted() -> None:
     assert known.unknown_bytes == 0
     # The lengths around it may have grown by a byte each.
     assert found.unknown_bytes >= len(b"\xa2\x06\x03xyz")
+
+
+def test_the_records_of_a_request_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted before they are converted, which takes most time and memory."""
+    monkeypatch.setattr(otlp, "RECORDS_MAX", 3)
+    assert len(parsed(request_of(*[LogRecord()] * 3)).lines) == 3
+
+    def never(record: object) -> None:
+        raise AssertionError(record)
+
+    monkeypatch.setattr(otlp_protobuf, "_record_fields", never)
+    with pytest.raises(BadRequest, match="more than 3 records"):
+        parsed(request_of(*[LogRecord()] * 4))

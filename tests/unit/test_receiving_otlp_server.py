@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving import otlp_server
 from logpipeline_cli.receiving.committer import WAITING_BYTES_MAX, Committer
 from logpipeline_cli.receiving.file_names import NameTemplate
+from logpipeline_cli.receiving.otlp import JSON, BadRequest, Logs
 from logpipeline_cli.receiving.otlp_server import VARIABLES, Application
 from logpipeline_cli.receiving.spool import Spool
 
@@ -105,6 +108,19 @@ async def test_what_is_accepted_is_in_the_file(tmp_path: Path) -> None:
         assert await answered(application, exchange, BODY[9:]) == 200
         assert exchange.content == {}
         assert (tmp_path / "-.log").read_bytes() == LINE
+
+
+async def test_a_service_whose_name_is_no_utf8_has_a_file(tmp_path: Path) -> None:
+    """JSON can hold half a character; the records of others are written, too."""
+    request = (
+        b'{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":'
+        b'{"stringValue":"a\\ud800"}}]},"scopeLogs":[{"logRecords":[{}]}]},' + BODY[17:]
+    )
+    async with serving(tmp_path) as application:
+        assert await answered(application, Exchange(), request) == 200
+    assert (tmp_path / "-.log").read_bytes() == LINE
+    (other,) = tmp_path.glob("a*.log")
+    assert json.loads(other.read_text())["record"] == {}
 
 
 async def test_an_answer_has_the_encoding_of_its_request(tmp_path: Path) -> None:
@@ -193,6 +209,50 @@ async def test_all_bodies_together_have_a_limit(
         large.hang_up()
         assert await running == 0
         assert await answered(application, Exchange(), BODY) == 200
+
+
+async def test_a_request_that_is_parsed_keeps_no_other_from_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one takes seconds."""
+    had_turn = threading.Event()
+
+    def slow(body: bytes) -> Logs:
+        if not had_turn.wait(20):
+            raise BadRequest("nothing else ran meanwhile")
+        return JSON.parse(body)
+
+    monkeypatch.setitem(otlp_server.ENCODINGS, "application/json", JSON._replace(parse=slow))
+    async with serving(tmp_path) as application, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(answered(application, Exchange(), BODY))
+        await asyncio.sleep(0)
+        had_turn.set()
+
+        assert await running == 200
+
+
+async def test_one_request_is_parsed_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes many times the memory of its body meanwhile."""
+    lock = threading.Lock()
+
+    def alone(body: bytes) -> Logs:
+        if not lock.acquire(blocking=False):
+            raise BadRequest("another one is parsed")
+        try:
+            # The lock is free for other threads to try.
+            time.sleep(0)
+            return JSON.parse(body)
+        finally:
+            lock.release()
+
+    monkeypatch.setitem(otlp_server.ENCODINGS, "application/json", JSON._replace(parse=alone))
+    async with serving(tmp_path) as application, asyncio.TaskGroup() as tasks:
+        all_of_them = [
+            tasks.create_task(answered(application, Exchange(), BODY)) for _ in range(20)
+        ]
+    assert {each.result() for each in all_of_them} == {200}
 
 
 async def test_what_waits_for_the_disk_has_a_limit(tmp_path: Path) -> None:

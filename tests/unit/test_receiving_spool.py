@@ -129,10 +129,9 @@ def test_a_file_that_another_program_renamed_is_begun_anew(tmp_path: Path) -> No
     assert (tmp_path / "a.log").read_bytes() == b"two\n"
 
 
-def test_names_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_open_files_are_bounded(tmp_path: Path) -> None:
     """Beyond the limit of names all share one; files beyond the limit are closed, and synced."""
-    monkeypatch.setattr(spool, "OPEN_FILES_MAX", 2)
-    with Spool(tmp_path, names_max=3) as opened:
+    with Spool(tmp_path, names_max=3, open_files_max=2) as opened:
         for number in range(4):
             opened.commit({f"{number}.log": b"x\n"})
         assert len(opened._targets) == 2
@@ -180,6 +179,74 @@ def test_a_full_disk_refuses_all_or_keeps_all(
     assert (tmp_path / "a.log").read_bytes() == b"one\ntwo\nthree\n"
 
 
+def test_a_process_without_descriptors_goes_on_once_one_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strangers may hold them. Nothing is half done: each name is synced in its folder."""
+    opened = Spool(tmp_path)
+    synced: list[Path] = []
+    sync, really_open = spool._sync_folder, os.open
+
+    def noted(descriptor: int, folder: Path) -> None:
+        sync(descriptor, folder)
+        synced.append(folder)
+
+    monkeypatch.setattr(spool, "_sync_folder", noted)
+    refusals: list[str] = []
+    for free in range(10):
+        left = [free]
+
+        def limited(path: Path, flags: int, mode: int = 0o777, left: list[int] = left) -> int:
+            if not left[0]:
+                raise OSError(errno.EMFILE, "Too many open files")
+            left[0] -= 1
+            return really_open(path, flags, mode)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", limited)
+            try:
+                opened.commit({"host/app/a.log": b"one\n"}, 1)
+                opened.checkpoint()
+                break
+            except SpoolFull as error:
+                refusals.append(str(error))
+    opened.close()
+
+    assert len(refusals) > 1
+    assert set(refusals) == {"no file descriptor is free"}
+    assert {tmp_path, tmp_path / "host", tmp_path / "host/app"} <= set(synced)
+    assert b"one\n" in (tmp_path / "host/app/a.log").read_bytes()
+
+
+def test_a_try_for_room_that_a_crash_cuts_off_is_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start reads what stands before it."""
+    opened = Spool(tmp_path)
+    opened.commit({"a.log": b"one\n"}, 1)
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", crash)
+        with pytest.raises(KeyboardInterrupt):
+            opened.try_room(100)
+    opened._close_files()
+
+    assert (tmp_path / REDO).read_bytes().endswith(b"\0" * 100)
+    with Spool(tmp_path) as again:
+        assert again.state == 1
+
+
+def test_the_owner_of_a_folder_is_told(tmp_path: Path) -> None:
+    """A second receiver of it is refused, and says which process has it."""
+    with Spool(tmp_path), pytest.raises(FileLocked) as raised:
+        Spool(tmp_path)
+
+    assert raised.value.owner == str(os.getpid())
+
+
 def test_a_sync_that_failed_once_is_not_believed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,11 +280,11 @@ def test_nothing_goes_into_a_redo_log_whose_name_may_be_gone(
     opened = Spool(tmp_path)
     opened.commit({"a.log": b"one\n"}, 1)
 
-    def failing(folder: Path) -> None:
-        raise OSError(errno.ENOSPC, "full")
+    def failing(descriptor: int, folder: Path) -> None:
+        raise SyncFailed(errno.EIO, "sync failed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(spool, "sync_folder", failing)
+        patched.setattr(spool, "_sync_folder", failing)
         with pytest.raises(SyncFailed):
             opened.checkpoint()
     assert os.path.samestat(os.fstat(opened._redo), (tmp_path / REDO).stat())
@@ -237,10 +304,10 @@ def test_a_start_makes_the_names_of_files_durable(
     opened._close_files()
     synced: list[Path] = []
 
-    def noted(folder: Path) -> None:
+    def noted(descriptor: int, folder: Path) -> None:
         synced.append(folder)
 
-    monkeypatch.setattr(spool, "sync_folder", noted)
+    monkeypatch.setattr(spool, "_sync_folder", noted)
     Spool(tmp_path).close()
     assert synced == [tmp_path / "host", tmp_path]
 

@@ -50,7 +50,9 @@ def _syslog(args: argparse.Namespace) -> int:
         connections_max=args.connections,
         delimiter=DELIMITERS[args.delimiter],
     )
-    return _receive(args, lambda metrics: SyslogServer(config, metrics))
+    return _receive(
+        args, lambda metrics: SyslogServer(config, metrics), connections_max=args.connections
+    )
 
 
 def _journald(args: argparse.Namespace) -> int:
@@ -76,7 +78,10 @@ def _otlp(args: argparse.Namespace) -> int:
     tls = _tls(args)
     # A request that there is no room for is refused at once: its client sends it again.
     return _receive(
-        args, lambda metrics: otlp_server.OtlpServer(address, name, metrics, tls), waits=False
+        args,
+        lambda metrics: otlp_server.OtlpServer(address, name, metrics, tls),
+        waits=False,
+        connections_max=otlp_server.OPEN_CONNECTIONS_MAX,
     )
 
 
@@ -101,7 +106,11 @@ def _template(text: str, variables: frozenset[str]) -> NameTemplate:
 
 
 def _receive(
-    args: argparse.Namespace, make: Callable[[Metrics], Source], *, waits: bool = True
+    args: argparse.Namespace,
+    make: Callable[[Metrics], Source],
+    *,
+    waits: bool = True,
+    connections_max: int = 0,
 ) -> int:
     config = ReceiverConfig(
         folder=Path(args.to),
@@ -109,6 +118,7 @@ def _receive(
         waits=waits,
         rotate_bytes=_size(args.rotate_at, "--rotate-at", ROTATE_BYTES_MIN),
         keep=args.keep,
+        connections_max=connections_max,
     )
     try:
         return run_until_stopped("receiver", lambda stop: serve(config, make, stop))

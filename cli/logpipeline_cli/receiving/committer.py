@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,6 +21,9 @@ LINGER_S = 0.01
 GROUP_BYTES_MAX = 4 * 1024 * 1024
 # What may wait in memory, also while the disk is full.
 WAITING_BYTES_MAX = 64 * 1024 * 1024
+# What it takes there besides its lines, as measured: of a short datagram it is nearly all.
+GIVEN_BYTES = 450
+NAME_BYTES = 100
 FULL_AGAIN_AFTER_S = 0.5
 # So long without a new line until files are synced and the redo log is emptied.
 IDLE_S = 2.0
@@ -33,6 +36,7 @@ class _Given(NamedTuple):
     state: Any
     line_count: int
     size: int
+    memory: int
     done: asyncio.Future[None]
 
 
@@ -50,6 +54,13 @@ class Committer:
     _given: deque[_Given] = field(default_factory=deque)
     _waiting_bytes: int = 0
     _full_since_s: float | None = None
+    _full_why: str = ""
+    _refused_bytes: int = 0
+    _is_released: bool = False
+    _has_ended: bool = False
+    # Of what was given up: lines that are read again, and lines that are lost.
+    _kept_lines: int = 0
+    _dropped_lines: int = 0
 
     def __post_init__(self) -> None:
         self._arrived = asyncio.Event()
@@ -62,11 +73,13 @@ class Committer:
         self._commits = self.metrics.counter("commits", "Durable steps, each with a sync.").labels()
         self.metrics.watch(
             "disk_full",
-            "1 while the disk is full, so that nothing is accepted.",
+            "1 while nothing can be written, as on a full disk, so that nothing is accepted.",
             lambda: float(self._full_since_s is not None),
         )
         self.metrics.watch(
-            "waiting_bytes", "Bytes that are not durable yet.", lambda: float(self._waiting_bytes)
+            "waiting_bytes",
+            "Bytes in memory for lines that are not durable yet.",
+            lambda: float(self._waiting_bytes),
         )
         self.metrics.watch(
             "removed_files",
@@ -80,23 +93,33 @@ class Committer:
         return self._waiting_bytes < self.waiting_bytes_max
 
     async def room(self) -> None:
-        """Return once more may be given."""
+        """Return once more may be given, or at once after `release`."""
         await self._has_room.wait()
+
+    def release(self) -> None:
+        """End all waiting for room: those who give are ending, and hold little."""
+        self._is_released = True
+        self._has_room.set()
 
     def give(self, lines: dict[str, bytes], count: int, state: Any = None) -> asyncio.Future[None]:
         """Take *count* whole lines, by the names of their files; the result is set once they are
-        durable. *state* is the position behind them.
+        durable, or cancelled where they will not be. *state* is the position behind them.
         """
         size = sum(map(len, lines.values()))
+        memory = size + GIVEN_BYTES + NAME_BYTES * len(lines) + sum(map(len, lines))
         done = asyncio.get_running_loop().create_future()
-        self._given.append(_Given(lines, state, count, size, done))
-        self._count(size)
+        given = _Given(lines, state, count, size, memory, done)
+        self._count(memory)
+        if self._has_ended:
+            self._give_up([given])
+            return done
+        self._given.append(given)
         self._arrived.set()
         return done
 
     def why_not_ready(self) -> str | None:
         """Return why nothing can be written, or None."""
-        return None if self._full_since_s is None else "the disk is full: nothing is accepted"
+        return None if self._full_since_s is None else f"{self._full_why}: nothing is accepted"
 
     async def run(self, stop: asyncio.Event) -> None:
         """Commit lines as they are given, until *stop* is set and all of them are durable.
@@ -107,15 +130,26 @@ class Committer:
         try:
             while not (stop.is_set() and not self._given):
                 if not await self._wait(stop):
-                    await self._call(self._tidy)
+                    await self._tidy()
                     continue
                 if not stop.is_set():
                     await asyncio.sleep(self.linger_s)
                 await self._commit(self._take(), stop)
         finally:
-            for given in self._given:
-                given.done.cancel()
+            self._has_ended = True
+            self.release()
+            self._give_up(self._given)
+            self._given.clear()
             self._thread.shutdown()
+
+    def close(self) -> None:
+        """Log how many lines will not become durable, once nothing more is given."""
+        # Where lines are not waited for, their giver was told, and has them.
+        if self._kept_lines:
+            message = "lines are read again at the next start"
+            log.warning(message, extra={"lines": self._kept_lines})
+        if self._dropped_lines and self.waits:
+            log.error("lines are dropped", extra={"lines": self._dropped_lines})
 
     async def _wait(self, stop: asyncio.Event) -> bool:
         """Return whether something was given before the receiver was idle for long."""
@@ -149,9 +183,20 @@ class Committer:
         while True:
             try:
                 await self._call(lambda: self.spool.commit(lines, state))
+            except OSError:
+                # It ends the process. Some of them may be in the redo log.
+                self._give_up(group)
+                raise
             except SpoolFull as error:
                 self._note_full(error)
-                if not self.waits or stop.is_set():
+                if self.waits and stop.is_set():
+                    # With all that is behind it: a smaller group that fits would move the position
+                    # past what is given up.
+                    self._give_up([*group, *self._given])
+                    self._given.clear()
+                    return
+                if not self.waits:
+                    self._refused_bytes = sum(given.size for given in group)
                     self._settle(group, error)
                     return
                 await asyncio.sleep(FULL_AGAIN_AFTER_S)
@@ -163,7 +208,7 @@ class Committer:
 
     def _settle(self, group: list[_Given], error: SpoolFull | None) -> None:
         for given in group:
-            self._count(-given.size)
+            self._count(-given.memory)
             if error is None:
                 self._lines.inc(given.line_count)
                 self._bytes.inc(given.size)
@@ -171,34 +216,45 @@ class Committer:
                 continue
             if error is None:
                 given.done.set_result(None)
-            elif self.waits:
-                given.done.cancel()
             else:
                 given.done.set_exception(error)
-        if error is not None and self.waits:
-            lines = sum(given.line_count for given in group)
-            log.error("stopped while the disk is full: lines are dropped", extra={"lines": lines})
 
-    def _tidy(self) -> None:
+    def _give_up(self, group: Iterable[_Given]) -> None:
+        for given in group:
+            self._count(-given.memory)
+            given.done.cancel()
+            # What has a position is read from there by the next start.
+            if given.state is None:
+                self._dropped_lines += given.line_count
+            else:
+                self._kept_lines += given.line_count
+
+    async def _tidy(self) -> None:
         # Only a full disk is waited for. After a sync that failed the next one may succeed without
         # the bytes, and the redo log would be emptied, which alone has them.
         try:
-            self.spool.checkpoint()
+            await self._call(self.spool.checkpoint)
+            if self._full_since_s is not None:
+                # A load balancer that follows readiness sends nothing by which room would show.
+                size = min(self._refused_bytes, GROUP_BYTES_MAX)
+                await self._call(lambda: self.spool.try_room(size))
+                self._note_full(None)
         except SpoolFull as error:
-            log.warning("the files could not be synced", extra={"reason": str(error)})
+            if self._full_since_s is None:
+                log.warning("the files could not be synced", extra={"reason": str(error)})
 
     def _note_full(self, error: SpoolFull | None) -> None:
         if error is not None and self._full_since_s is None:
-            self._full_since_s = time.monotonic()
-            log.error("the disk is full: nothing is accepted", extra={"reason": str(error)})
+            self._full_since_s, self._full_why = time.monotonic(), str(error)
+            log.error("nothing can be written, or accepted", extra={"reason": str(error)})
         elif error is None and self._full_since_s is not None:
             seconds = round(time.monotonic() - self._full_since_s, 1)
             self._full_since_s = None
-            log.info("the disk has room again", extra={"seconds": seconds})
+            log.info("lines can be written again", extra={"seconds": seconds})
 
-    def _count(self, size: int) -> None:
-        self._waiting_bytes += size
-        if self.has_room:
+    def _count(self, memory: int) -> None:
+        self._waiting_bytes += memory
+        if self.has_room or self._is_released:
             self._has_room.set()
         else:
             self._has_room.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from logpipeline import json_text
@@ -15,6 +15,9 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 # Each line holds the resource of its record: a large one before many small records would become
 # terabytes.
 LINES_BYTES_MAX = 4 * BODY_BYTES_MAX
+# An empty one is two bytes in a request, and hundreds in memory. Exporters send some 8,192 at once.
+RECORDS_MAX = 200_000
+FEWER = "send fewer at once"
 # How zlib is asked for the format of each content encoding. `deflate`, which the protocol does not
 # ask for, is a choice of Python's exporter.
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
@@ -33,6 +36,16 @@ class Logs(NamedTuple):
     lines: list[tuple[str, bytes]]
     rejected: int
     unknown_bytes: int = 0
+
+
+class Group(NamedTuple):
+    """*records* that have a resource and a scope in common. `resource` and `schemaUrl` of the one,
+    `scope` and `schemaUrl` of the other are in the form of OTLP's JSON.
+    """
+
+    resource: dict[str, Any]
+    scope: dict[str, Any]
+    records: Sequence[Any]
 
 
 class Encoding(NamedTuple):
@@ -85,38 +98,58 @@ def parse(body: bytes) -> Logs:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequest("the body is no ExportLogsServiceRequest")
-    if request and "resourceLogs" not in request:
-        # Fields that are not known are left alone, as the protocol asks; but a request of nothing
-        # else, such as one in snake_case, would lose all its records with a 200.
-        raise BadRequest(f"there is no resourceLogs, but {next(iter(request))!r:.40}")
-    return logs_of(request)
+    return logs_of(_groups(request))
 
 
-def logs_of(request: dict[str, Any]) -> Logs:
-    """Return the log records of *request*, which has the form of OTLP's JSON.
+def logs_of(groups: Iterable[Group], fields_of: Callable[[Any], Any] = lambda each: each) -> Logs:
+    """Return the log records in *groups*. *fields_of* gives the form of OTLP's JSON to a record,
+    which is asked for one after the other.
 
     Raises:
-        BadRequest: it has another form, or its lines have more than `LINES_BYTES_MAX`.
+        BadRequest: there are more than `RECORDS_MAX`, or their lines have more than
+            `LINES_BYTES_MAX`.
     """
     lines: list[tuple[str, bytes]] = []
-    rejected = size = 0
-    for resource in _objects(request, "resourceLogs"):
+    rejected = size = count = 0
+    for resource, scope, records in groups:
+        count += max(1, len(records))
+        if count > RECORDS_MAX:
+            raise BadRequest(f"there are more than {RECORDS_MAX} records or scopes: {FEWER}")
+        if not records:
+            continue
         service = _service(resource.get("resource"))
-        for scope in _objects(resource, "scopeLogs"):
-            head = _head(resource, scope)
-            for record in _list(scope, "logRecords"):
-                if not isinstance(record, dict):
-                    rejected += 1
-                    continue
-                line = b'%b"record":%b}\n' % (head, json_of(record)[:-1])
-                size += len(line)
-                if size > LINES_BYTES_MAX:
-                    raise BadRequest(
-                        f"the records, each with its resource, have more than {LINES_BYTES_MAX} "
-                        "bytes: send fewer at once"
-                    )
-                lines.append((service, line))
+        head = _head(resource, scope)
+        for each in records:
+            record = fields_of(each)
+            if not isinstance(record, dict):
+                rejected += 1
+                continue
+            line = b'%b"record":%b}\n' % (head, json_of(record)[:-1])
+            size += len(line)
+            if size > LINES_BYTES_MAX:
+                raise BadRequest(
+                    f"the records, each with its resource, have more than {LINES_BYTES_MAX} "
+                    f"bytes: {FEWER}"
+                )
+            lines.append((service, line))
     return Logs(lines, rejected)
+
+
+def _groups(request: dict[str, Any]) -> Iterator[Group]:
+    _check_has(request, "resourceLogs")
+    for resource in _objects(request, "resourceLogs"):
+        _check_has(resource, "scopeLogs", "resource", "schemaUrl")
+        for scope in _objects(resource, "scopeLogs"):
+            _check_has(scope, "logRecords", "scope", "schemaUrl")
+            yield Group(resource, scope, _list(scope, "logRecords"))
+
+
+def _check_has(value: dict[str, Any], name: str, *others: str) -> None:
+    # Fields that are not known are left alone, as the protocol asks; but a request in snake_case or
+    # of a former version, which has them in place of *name*, would lose its records with a 200.
+    unknown = None if name in value else next((key for key in value if key not in others), None)
+    if unknown is not None:
+        raise BadRequest(f"there is no {name}, but {unknown!r:.40}")
 
 
 def _head(resource: dict[str, Any], scope: dict[str, Any]) -> bytes:
@@ -152,7 +185,8 @@ def _service(resource: Any) -> str:
         if isinstance(attribute, dict) and attribute.get("key") == "service.name":
             value = attribute.get("value")
             if isinstance(value, dict) and isinstance(value.get("stringValue"), str):
-                return str(value["stringValue"])
+                # JSON can hold half a character, which no name of a file can.
+                return str(value["stringValue"]).encode(errors="replace").decode()
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -12,7 +13,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceResponse,
 )
 
-from logpipeline_cli.receiving.otlp import BadRequest, Encoding, Logs, logs_of
+from logpipeline_cli.receiving.otlp import BadRequest, Encoding, Group, Logs, logs_of
 
 # OTLP's JSON differs from protobuf's in these: they are hexadecimal, and all other bytes base64.
 _IDS = {"traceId": "trace_id", "spanId": "span_id"}
@@ -31,20 +32,30 @@ def parse(body: bytes) -> Logs:
         raise BadRequest(f"the body is no ExportLogsServiceRequest: {error}") from None
     size = request.ByteSize()
     request.DiscardUnknownFields()
-    return logs_of(_fields_of(request))._replace(unknown_bytes=size - request.ByteSize())
+    logs = logs_of(_groups(request), _record_fields)
+    return logs._replace(unknown_bytes=size - request.ByteSize())
 
 
-def _fields_of(request: Any) -> dict[str, Any]:
-    """Return *request* in the form of OTLP's JSON."""
-    fields: dict[str, Any] = MessageToDict(request, use_integers_for_enums=True)
-    resources = zip(request.resource_logs, fields.get("resourceLogs", ()), strict=True)
-    for resource, resource_fields in resources:
-        scopes = zip(resource.scope_logs, resource_fields.get("scopeLogs", ()), strict=True)
-        for scope, scope_fields in scopes:
-            records = zip(scope.log_records, scope_fields.get("logRecords", ()), strict=True)
-            for record, record_fields in records:
-                for name in _IDS.keys() & record_fields.keys():
-                    record_fields[name] = getattr(record, _IDS[name]).hex()
+def _groups(request: Any) -> Iterator[Group]:
+    for logs in request.resource_logs:
+        resource: dict[str, Any] | None = None
+        for scope_logs in logs.scope_logs:
+            if resource is None:
+                resource = {"resource": _fields(logs.resource), "schemaUrl": logs.schema_url}
+            scope = {"scope": _fields(scope_logs.scope), "schemaUrl": scope_logs.schema_url}
+            yield Group(resource, scope, scope_logs.log_records)
+
+
+def _fields(message: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = MessageToDict(message, use_integers_for_enums=True)
+    return fields
+
+
+def _record_fields(record: Any) -> dict[str, Any]:
+    """Return *record* in the form of OTLP's JSON."""
+    fields = _fields(record)
+    for name in _IDS.keys() & fields.keys():
+        fields[name] = getattr(record, _IDS[name]).hex()
     return fields
 
 

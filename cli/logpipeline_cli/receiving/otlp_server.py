@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
+import h11  # of uvicorn
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving.committer import Committer
+from logpipeline_cli.receiving.connections import accept, listening_at
 from logpipeline_cli.receiving.file_names import NameTemplate
 from logpipeline_cli.receiving.otlp import (
     BODY_BYTES_MAX,
@@ -29,7 +33,13 @@ from logpipeline_cli.receiving.tls import ServerTls
 VARIABLES = frozenset({"service"})
 PATH = "/v1/logs"
 ENCODINGS = {each.content_type: each for each in (PROTOBUF, JSON)}
+# Requests by more connections are answered with 503, so that their clients repeat them.
 CONNECTIONS_MAX = 200
+# Further ones are closed when they are accepted.
+OPEN_CONNECTIONS_MAX = 2 * CONNECTIONS_MAX
+# So long a connection may say nothing, and a request's head may take.
+HEAD_S_MAX = 30.0
+HANDSHAKE_S_MAX = 10.0
 # Of all requests that are being read, together.
 BODIES_BYTES_MAX = 4 * BODY_BYTES_MAX
 BODY_S_MAX = 30
@@ -62,11 +72,86 @@ class _Disconnected(Exception):
     """The client went away within its request, of which nothing is accepted."""
 
 
+class _Connection(H11Protocol):
+    """A connection that has to bring the head of a request in time. Uvicorn looks at the time only
+    between two requests.
+    """
+
+    _head_wanted: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._want_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._have_head()
+        elif self._head_wanted is None:
+            self._want_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_head()
+        super().connection_lost(exc)
+
+    def _want_head(self) -> None:
+        self._head_wanted = self.loop.call_later(HEAD_S_MAX, self.transport.abort)
+
+    def _have_head(self) -> None:
+        if self._head_wanted is not None:
+            self._head_wanted.cancel()
+            self._head_wanted = None
+
+
 class _Server(uvicorn.Server):
+    """A server to which `take` gives connections, each counted from when it is accepted."""
+
+    def __init__(
+        self, config: uvicorn.Config, secured: ssl.SSLContext | None, metrics: Metrics
+    ) -> None:
+        super().__init__(config)
+        self._refused = metrics.counter(
+            "refused_connections", "Connections beyond the limit, closed at once."
+        )
+        self._secured = secured
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._has_refused = False
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the receiver."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen at nothing."""
+        self.servers = []
+        self.started = True
+
+    def take(self, accepted: socket.socket) -> None:
+        """Serve *accepted*, or close it where there are too many."""
+        if len(self._beginning) + len(self.server_state.connections) >= OPEN_CONNECTIONS_MAX:
+            accepted.close()
+            self._refused.labels().inc()
+            if not self._has_refused:
+                self._has_refused = True
+                limit = OPEN_CONNECTIONS_MAX
+                log.warning("connections beyond the limit are closed", extra={"limit": limit})
+            return
+        task = asyncio.create_task(self._begin(accepted))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    async def _begin(self, accepted: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Connection(self.config, self.server_state, {}),
+                accepted,
+                ssl=self._secured,
+                ssl_handshake_timeout=HANDSHAKE_S_MAX if self._secured else None,
+            )
+        except OSError:
+            # It ended in its handshake.
+            accepted.close()
 
 
 class Application:
@@ -76,6 +161,8 @@ class Application:
         self._committer = committer
         self._name = name
         self._body_bytes = 0
+        # It takes many times the memory of a body, and seconds for a large one.
+        self._parsing = asyncio.Lock()
         self._answers = metrics.counter("requests", "Answers, by their status.", ["status"])
         self._rejected = metrics.counter("rejected_records", "Records that were none.").labels()
         self._unknown = metrics.counter(
@@ -122,8 +209,8 @@ class Application:
         logs = await self._read(receive, lambda body: encoding.parse(unpack(body, packing)))
         try:
             await self._commit(logs)
-        except SpoolFull:
-            message = "the disk is full: nothing of this was written"
+        except SpoolFull as error:
+            message = f"{error}: nothing of this was written"
             raise _Refused(503, message, FULL_RETRY_S) from None
         self._rejected.inc(logs.rejected)
         self._unknown.inc(logs.unknown_bytes)
@@ -147,10 +234,13 @@ class Application:
                         raise _Refused(413, f"a body may have {BODY_BYTES_MAX} bytes")
                     if not part.get("more_body"):
                         break
+            async with self._parsing:
+                self._check_room()
+                logs = await asyncio.to_thread(parse, bytes(body))
             # Once more: others that were read meanwhile may have taken the room. What is parsed is
             # given before anything else happens.
             self._check_room()
-            return parse(bytes(body))
+            return logs
         except TimeoutError:
             message = f"the body did not come within {BODY_S_MAX} s"
             raise _Refused(503, message, BUSY_RETRY_S) from None
@@ -202,22 +292,28 @@ class OtlpServer:
         tls = self._tls
         config = uvicorn.Config(
             Application(committer, self._name, self._metrics),
-            lifespan="off", loop="asyncio", http="h11", ws="none", log_config=None,
+            lifespan="off", loop="asyncio", http=_Connection, ws="none", log_config=None,
             access_log=False, server_header=False, limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=STOP_S_MAX,
-            ssl_context_factory=None if tls is None else lambda *_: tls.context,
         )  # fmt: skip
-        host = self._address[0]
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server(self._address, family=family) as listening:
-            log.info("listening", extra={"port": listening.getsockname()[1]})
-            server = _Server(config)
+        server = _Server(config, None if tls is None else tls.context, self._metrics)
+        listening = listening_at(self._address)
+        try:
+            log.info("listening", extra={"port": listening[0].getsockname()[1]})
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(server.serve(sockets=[listening]))
-                looking = None if tls is None else tasks.create_task(tls.keep_looking())
+                tasks.create_task(server.serve())
+                beside = [tasks.create_task(accept(each, server.take)) for each in listening]
+                if tls is not None:
+                    beside.append(tasks.create_task(tls.keep_looking()))
                 self._is_open = True
                 await stop.wait()
                 self._is_open = False
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+                for each in listening:
+                    each.close()
                 server.should_exit = True
-                if looking is not None:
-                    looking.cancel()
+        finally:
+            for each in listening:
+                each.close()

@@ -18,7 +18,7 @@ import re
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,6 @@ from typing import Any, NamedTuple, Self
 from logpipeline import json_text
 from logpipeline.failpoints import reach
 from logpipeline.filelock import FileLock
-from logpipeline.statefile import sync_folder
 
 LOCK = ".lock"
 REDO = ".redo"
@@ -44,11 +43,20 @@ FILE_MODE = 0o640
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12})\n")
 _HEAD_BYTES_MAX = 22
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
+_NO_DESCRIPTOR = "no file descriptor is free"
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk's quota is used up",
+    errno.EFBIG: "a file may not become larger",
+    errno.EMFILE: _NO_DESCRIPTOR,
+    errno.ENFILE: _NO_DESCRIPTOR,
+}
 
 
 class SpoolFull(Exception):
-    """The disk is full. None of the given lines is written."""
+    """The disk is full, or something else is used up that may be free again later, as the message
+    says. None of the given lines is written.
+    """
 
 
 class SyncFailed(OSError):
@@ -139,6 +147,7 @@ class Spool:
         rotate_bytes: int = ROTATE_BYTES,
         keep: int = KEEP_FILES,
         names_max: int = NAMES_MAX,
+        open_files_max: int = OPEN_FILES_MAX,
     ) -> None:
         self.folder = folder
         self.state: Any = None
@@ -146,6 +155,7 @@ class Spool:
         self._rotate_bytes = rotate_bytes
         self._keep = keep
         self._names_max = names_max
+        self._open_files_max = open_files_max
         self._targets: OrderedDict[str, _Target] = OrderedDict()
         self._pending: tuple[Write, ...] = ()
         self._has_failed = False
@@ -153,6 +163,9 @@ class Spool:
         self._lock = FileLock.take(folder / LOCK)
         self._redo = -1
         try:
+            # It is for a message only, which a full disk may lack.
+            with suppress(OSError):
+                self._lock.write_owner(os.getpid())
             self._names = _names_below(folder)
             with _full():
                 self._recover()
@@ -220,6 +233,22 @@ class Spool:
             for name in [name for name in self._targets if self._is_large(name)]:
                 self._rotate(name)
 
+    def try_room(self, size: int) -> None:
+        """Return if a commit of *size* bytes would have room now. Nothing is kept of the try.
+
+        Raises:
+            SpoolFull: it would not.
+            OSError: the disk fails.
+        """
+        self._check()
+        with _full(), self._changing(self.folder):
+            try:
+                # No head of a record, so that a start takes it for one that was not written whole.
+                _write_all(self._redo, bytes(size), self._redo_bytes)
+                os.fdatasync(self._redo)
+            finally:
+                os.ftruncate(self._redo, self._redo_bytes)
+
     def close(self) -> None:
         """Write and sync the remaining lines, unless the disk is full, and unlock the folder."""
         try:
@@ -266,26 +295,28 @@ class Spool:
             self._sync(target)
         # The former process may have ended between a new file and the sync of its name.
         for folder in folders:
-            self._sync_folder(folder)
+            with self._changing(folder):
+                pass
         self._begin_redo()
 
     def _begin_redo(self) -> None:
         path, temporary = self.folder / REDO, self.folder / f"{REDO}.tmp"
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            data = encode(Record((), self.state))
-            _write_all(descriptor, data, 0)
-            os.fsync(descriptor)
-            os.rename(temporary, path)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        # At once: the former one has no name any more, and no start would find what it gets.
-        former, self._redo = self._redo, descriptor
-        self._redo_bytes = self._redo_begun_bytes = len(data)
-        if former >= 0:
-            os.close(former)
-        self._sync_folder(self.folder)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with self._changing(self.folder):
+            descriptor = os.open(temporary, flags, 0o600)
+            try:
+                data = encode(Record((), self.state))
+                _write_all(descriptor, data, 0)
+                os.fsync(descriptor)
+                os.rename(temporary, path)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            # At once: the former one has no name any more, and no start would find what it gets.
+            former, self._redo = self._redo, descriptor
+            self._redo_bytes = self._redo_begun_bytes = len(data)
+            if former >= 0:
+                os.close(former)
 
     def _log(self, record: Record) -> None:
         data = encode(record)
@@ -323,20 +354,22 @@ class Spool:
                 self._targets.move_to_end(name)
                 return target
             self._drop(name)
-        while len(self._targets) >= OPEN_FILES_MAX:
+        while len(self._targets) >= self._open_files_max:
             self._drop(next(iter(self._targets)))
         path = self.folder / name
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True)
-            self._sync_folder(path.parent.parent)
-        is_new = not path.exists()
+        self._make_folder(path.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        target = _Target(path, os.open(path, flags, FILE_MODE))
-        self._targets[name] = target
+        with nullcontext() if path.exists() else self._changing(path.parent):
+            target = _Target(path, os.open(path, flags, FILE_MODE))
+            self._targets[name] = target
         self._names.add(name)
-        if is_new:
-            self._sync_folder(path.parent)
         return target
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            self._make_folder(folder.parent)
+            with self._changing(folder.parent):
+                folder.mkdir()
 
     def _drop(self, name: str) -> None:
         self._sync(self._targets[name])
@@ -353,13 +386,21 @@ class Spool:
             self._has_failed = True
             raise
 
-    def _sync_folder(self, folder: Path) -> None:
+    @contextmanager
+    def _changing(self, folder: Path) -> Iterator[None]:
+        """Make durable what is done to the names in *folder* meanwhile."""
+        # It is opened before: where no descriptor is free, nothing is changed, so that it can be
+        # tried again. A change that cannot be synced ends the process.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            sync_folder(folder)
-        except OSError as error:
+            yield
+            _sync_folder(descriptor, folder)
+        except SyncFailed:
             # A new name in it may be gone after a power loss, that of the redo log, too.
             self._has_failed = True
-            raise SyncFailed(errno.EIO, f"sync failed: {error.strerror}", folder) from error
+            raise
+        finally:
+            os.close(descriptor)
 
     def _is_large(self, name: str) -> bool:
         target = self._targets.get(name)
@@ -374,9 +415,9 @@ class Spool:
             aged[-1].unlink()
             self.removed_files += 1
             free -= 1
-        for age in range(free, 0, -1):
-            os.rename(aged[age - 1], aged[age])
-        self._sync_folder(path.parent)
+        with self._changing(path.parent):
+            for age in range(free, 0, -1):
+                os.rename(aged[age - 1], aged[age])
         self._drop(name)
 
 
@@ -439,6 +480,13 @@ def _names_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob(f"*{SUFFIX}")}
 
 
+def _sync_folder(descriptor: int, folder: Path) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailed(errno.EIO, f"sync failed: {error.strerror}", folder) from error
+
+
 def _write_all(descriptor: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
@@ -453,5 +501,5 @@ def _full() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise SpoolFull(error.strerror) from error
+            raise SpoolFull(_FULL[error.errno]) from error
         raise

@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving.committer import Committer
+from logpipeline_cli.receiving.connections import accept, listening_at
 from logpipeline_cli.receiving.file_names import NameTemplate
 from logpipeline_cli.receiving.framing import LF, MESSAGE_BYTES_MAX, Framed, Framer
 from logpipeline_cli.receiving.syslog import json_line, parse, raw_line
@@ -78,7 +79,9 @@ class SyslogServer:
             "Datagrams that the kernel dropped since the start, because its buffer was full.",
             lambda: float(self._kernel_drops()),
         )
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        # Until the handshake of TLS is done, a connection has no writer.
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter | None] = {}
+        self._has_refused = False
         self._datagrams: socket.socket | None = None
         self._is_open = False
         self._name = lru_cache(NAMES_CACHED)(self._name_of)
@@ -93,11 +96,16 @@ class SyslogServer:
         Raises:
             OSError: an address cannot be listened on.
         """
-        servers: list[asyncio.Server] = []
         tasks: list[asyncio.Task[None]] = []
+        listening: list[socket.socket] = []
+        accepting: list[asyncio.Task[None]] = []
         try:
             for transport, address, secured in self._listeners():
-                servers.append(await self._listen(committer, transport, address, secured))
+                listening += (made := listening_at(address))
+                take = partial(self._take, committer, transport, secured)
+                accepting += [asyncio.create_task(accept(each, take)) for each in made]
+                port = made[0].getsockname()[1]
+                log.info("listening", extra={"transport": transport, "port": port})
             if self.config.udp is not None:
                 self._datagrams = _bound(self.config.udp)
                 log.info("listening", extra={"transport": "udp", "port": self._port()})
@@ -108,23 +116,27 @@ class SyslogServer:
             await stop.wait()
         finally:
             self._is_open = False
-            await self._close(servers, tasks)
+            await _cancel(accepting)
+            for each in listening:
+                each.close()
+            await self._end_connections(committer)
+            await _cancel(tasks)
         dropped = self._kernel_drops()
         if dropped:
             log.warning("the kernel dropped datagrams", extra={"datagrams": dropped})
         if self._datagrams is not None:
             self._datagrams.close()
 
-    async def _close(self, servers: list[asyncio.Server], tasks: list[asyncio.Task[None]]) -> None:
-        for server in servers:
-            server.close()
-        for writer in self._connections.values():
-            writer.transport.abort()
+    async def _end_connections(self, committer: Committer) -> None:
+        for task, writer in self._connections.items():
+            if writer is None:
+                task.cancel()
+            else:
+                writer.transport.abort()
+        # While the disk is full or fails there will be no room. What was read of a connection and
+        # is not given yet is no more than twice READ_BYTES.
+        committer.release()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     def _listeners(self) -> Iterable[tuple[str, Address, ssl.SSLContext | None]]:
         if self.config.tcp is not None:
@@ -133,42 +145,42 @@ class SyslogServer:
             assert self.config.server_tls is not None
             yield "tls", self.config.tls, self.config.server_tls.context
 
-    async def _listen(
+    def _take(
         self,
         committer: Committer,
         transport: str,
-        address: Address,
         secured: ssl.SSLContext | None,
-    ) -> asyncio.Server:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._connected(committer, transport, reader, writer)
-
-        server = await asyncio.start_server(
-            connected,
-            *address,
-            limit=READ_BYTES,
-            ssl=secured,
-            ssl_handshake_timeout=HANDSHAKE_S_MAX if secured else None,
-        )
-        port = server.sockets[0].getsockname()[1]
-        log.info("listening", extra={"transport": transport, "port": port})
-        return server
+        accepted: socket.socket,
+    ) -> None:
+        if len(self._connections) >= self.config.connections_max:
+            self._refused.labels().inc()
+            if not self._has_refused:
+                self._has_refused = True
+                limit = self.config.connections_max
+                log.warning("connections beyond --connections are closed", extra={"limit": limit})
+            accepted.close()
+            return
+        task = asyncio.create_task(self._connected(committer, transport, secured, accepted))
+        self._connections[task] = None
+        task.add_done_callback(self._connections.pop)
 
     async def _connected(
         self,
         committer: Committer,
         transport: str,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        secured: ssl.SSLContext | None,
+        accepted: socket.socket,
     ) -> None:
+        try:
+            sender = str(accepted.getpeername()[0])
+            reader, writer = await _opened(accepted, secured)
+        except OSError:
+            # It ended before, or in its handshake.
+            accepted.close()
+            return
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= self.config.connections_max:
-            self._refused.labels().inc()
-            writer.transport.abort()
-            return
         self._connections[task] = writer
-        sender = str((writer.get_extra_info("peername") or ("",))[0])
         framer = Framer(self.config.message_bytes_max, self.config.delimiter)
         try:
             # A reset ends the connection as its end does.
@@ -179,7 +191,6 @@ class SyslogServer:
                     await committer.room()
             self._give(committer, transport, sender, framer.end())
         finally:
-            del self._connections[task]
             writer.transport.abort()
 
     async def _receive(self, committer: Committer, datagrams: socket.socket) -> None:
@@ -195,6 +206,8 @@ class SyslogServer:
                 by_sender.setdefault(str(peer[0]), []).append(self._framed(data))
             for sender, messages in by_sender.items():
                 self._give(committer, "udp", sender, messages)
+            # While there is room and a datagram waits, neither call above lets anything else run.
+            await asyncio.sleep(0)
 
     def _framed(self, data: bytes) -> Framed:
         # Many senders end a datagram as they would end a line.
@@ -244,6 +257,33 @@ class SyslogServer:
         if self._datagrams is None or self._datagrams.fileno() < 0:
             return 0
         return kernel_drops(self._datagrams.fileno())
+
+
+async def _opened(
+    accepted: socket.socket, secured: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return both ends of *accepted*, after its handshake.
+
+    Raises:
+        OSError: it ended, or its handshake failed or took too long.
+    """
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(READ_BYTES, loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol,
+        accepted,
+        ssl=secured,
+        ssl_handshake_timeout=HANDSHAKE_S_MAX if secured else None,
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def kernel_drops(descriptor: int) -> int:
