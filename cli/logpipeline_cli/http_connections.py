@@ -7,7 +7,7 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 # A request's header comes at once, or in some packets over a slow line.
-HEADER_S_MAX = 15.0
+HEADER_S_MAX = 30.0
 # Above the limit of uvicorn a request is told to come later; above so many times the limit its
 # connection is closed unanswered, since each takes a descriptor.
 UNANSWERED_FROM = 2

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from logpipeline.observe.metrics import Metrics
+from logpipeline_cli import http_connections
 from logpipeline_cli.receiving import otlp_server
 from logpipeline_cli.receiving.committer import Committer
 from logpipeline_cli.receiving.file_names import NameTemplate
@@ -86,7 +87,7 @@ async def test_a_connection_without_a_request_is_closed(
     had a request may wait for its next one.
     """
     metrics = Metrics("receiver")
-    monkeypatch.setattr(otlp_server, "HEAD_S_MAX", 0.2)
+    monkeypatch.setattr(http_connections, "HEADER_S_MAX", 0.2)
     async with serving(tmp_path, metrics) as port:
         kept, silent, half = [await Client.connected(port) for _ in range(3)]
         kept.send(REQUEST)

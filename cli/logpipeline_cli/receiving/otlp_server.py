@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
-import h11  # of uvicorn
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from logpipeline.observe.metrics import Metrics
+from logpipeline_cli.http_connections import UNANSWERED_FROM, BoundedConnection
 from logpipeline_cli.receiving.committer import Committer
 from logpipeline_cli.receiving.connections import accept, listening_at
 from logpipeline_cli.receiving.file_names import NameTemplate
@@ -36,9 +35,7 @@ ENCODINGS = {each.content_type: each for each in (PROTOBUF, JSON)}
 # Requests by more connections are answered with 503, so that their clients repeat them.
 CONNECTIONS_MAX = 200
 # Further ones are closed when they are accepted.
-OPEN_CONNECTIONS_MAX = 2 * CONNECTIONS_MAX
-# So long a connection may say nothing, and a request's head may take.
-HEAD_S_MAX = 30.0
+OPEN_CONNECTIONS_MAX = UNANSWERED_FROM * CONNECTIONS_MAX
 HANDSHAKE_S_MAX = 10.0
 # Of all requests that are being read, together.
 BODIES_BYTES_MAX = 4 * BODY_BYTES_MAX
@@ -70,37 +67,6 @@ class _Refused(Exception):
 
 class _Disconnected(Exception):
     """The client went away within its request, of which nothing is accepted."""
-
-
-class _Connection(H11Protocol):
-    """A connection that has to bring the head of a request in time. Uvicorn looks at the time only
-    between two requests.
-    """
-
-    _head_wanted: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._want_head()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._have_head()
-        elif self._head_wanted is None:
-            self._want_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._have_head()
-        super().connection_lost(exc)
-
-    def _want_head(self) -> None:
-        self._head_wanted = self.loop.call_later(HEAD_S_MAX, self.transport.abort)
-
-    def _have_head(self) -> None:
-        if self._head_wanted is not None:
-            self._head_wanted.cancel()
-            self._head_wanted = None
 
 
 class _Server(uvicorn.Server):
@@ -144,7 +110,7 @@ class _Server(uvicorn.Server):
     async def _begin(self, accepted: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _Connection(self.config, self.server_state, {}),
+                lambda: BoundedConnection(self.config, self.server_state, {}),
                 accepted,
                 ssl=self._secured,
                 ssl_handshake_timeout=HANDSHAKE_S_MAX if self._secured else None,
@@ -292,7 +258,7 @@ class OtlpServer:
         tls = self._tls
         config = uvicorn.Config(
             Application(committer, self._name, self._metrics),
-            lifespan="off", loop="asyncio", http=_Connection, ws="none", log_config=None,
+            lifespan="off", loop="asyncio", http=BoundedConnection, ws="none", log_config=None,
             access_log=False, server_header=False, limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=STOP_S_MAX,
         )  # fmt: skip
