@@ -83,6 +83,11 @@ class PushReader:
             raise NotSent("the connection to NATS was lost")
         return taken
 
+    @property
+    def held(self) -> list[Delivered]:
+        """What came and was not taken yet."""
+        return list(self._queue)
+
     def _receive(self, message: RawMessage) -> None:
         if message.reply.startswith(b"$JS.ACK."):
             size = len(message.data) + len(message.headers)
@@ -264,8 +269,7 @@ def config(options: ConsumeOptions, after: int | None) -> dict[str, Any]:
     if values["ack_policy"] != "none":
         values["ack_wait"] = int(ACK_WAIT_S * NS)
         values["max_ack_pending"] = 1 if options.in_order else None
-        # With a position, the reader itself counts the tries, and in order.
-        values["max_deliver"] = options.tries_max if options.is_shared else None
+        # No max_deliver: the server drops a message after so many deliveries, tried or not.
     return {name: value for name, value in values.items() if value}
 
 

@@ -52,6 +52,7 @@ BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
 NS = 1_000_000_000
 # Reasons of dead letters.
 REJECTED = "rejected"
+ENDED = "its reader ended before it was processed, and maxDeliver allows no other delivery"
 
 
 class AckBook:
@@ -393,13 +394,17 @@ class PartitionReader(ABC):
 
     def stopped(self, batch: Batch, reason: str) -> Stopped:
         """Return the error that ends a reader over *batch*."""
+        return Stopped(
+            f"{self.named(batch)} could not be processed: {reason}; nothing of it is "
+            "acknowledged: mend the cause and start again, which goes on there"
+        )
+
+    def named(self, batch: Batch) -> str:
+        """Return the words for the messages of *batch*."""
         which = f"message {batch.first}"
         if batch.last != batch.first:
             which = f"messages {batch.first} to {batch.last}"
-        return Stopped(
-            f"{which} of stream {self.stream} could not be processed: {reason}; nothing of it is "
-            "acknowledged: mend the cause and start again, which goes on there"
-        )
+        return f"{which} of stream {self.stream}"
 
 
 def replies_of(messages: Iterable[Delivered]) -> list[str]:
@@ -451,6 +456,7 @@ class SharedReader(PartitionReader):
     async def begin(self, batch: Batch) -> None:
         """Acknowledge what is not waited for: fire and forget."""
         if self.options.acks.mode == "none":
+            self._in_hand = []
             await self.book.add(replies_of(batch.deliveries), len(batch.messages))
 
     async def settle(self, batch: Batch) -> None:
@@ -469,21 +475,66 @@ class SharedReader(PartitionReader):
             delay_ns = int(self.backoff_s(batch.tries + 1) * NS)
             await self.book.send(replies_of(batch.deliveries), b'-NAK {"delay": %d}' % delay_ns)
         elif self.options.on_error == "stop":
-            await self.book.send(replies_of(batch.deliveries), b"-NAK")
-            raise self.stopped(batch, outcome.reason)
+            await self._stop(batch, outcome)
         elif len(messages) > 1:
             # One by one, to find the one that cannot be processed.
             self._singles.extend(messages)
         else:
             await self._reject(messages[0], outcome)
 
+    def tries_max(self) -> int:
+        """Return how often a message is tried; 0: for ever. Only the server knows what all members
+        tried, and it counts deliveries: beyond its own limit there is none.
+        """
+        limits = (self.options.tries_max, self.consumer.max_deliver)
+        return min((limit for limit in limits if limit), default=0)
+
     async def _reject(self, message: Message, outcome: Outcome) -> None:
         await self.put_aside(message, self._created, outcome)
         await self.book.send(replies_of([message.delivered]), ACK)
 
+    async def _stop(self, batch: Batch, outcome: Outcome) -> None:
+        """End over *batch*: its messages come again, or are dead letters where they cannot."""
+        if not await self._give_back(batch.deliveries, outcome):
+            raise self.stopped(batch, outcome.reason)
+        raise Stopped(
+            f"{self.named(batch)} could not be processed: {outcome.reason}; what was delivered "
+            f"{self.consumer.max_deliver} times, as maxDeliver of consumer {self.consumer.name} "
+            "allows, is among the dead letters: mend the cause, send it again with "
+            "`logpipeline dlq retry`, and start again"
+        )
+
+    async def _give_back(self, deliveries: Iterable[Delivered], outcome: Outcome) -> int:
+        """Let others have messages at once. One that the server would deliver to nobody any more
+        becomes a dead letter; return how many did.
+
+        Raises:
+            Stopped: that is not possible.
+        """
+        most, given = self.consumer.max_deliver, list(deliveries)
+        last = [each for each in given if 0 < most <= each.deliveries]
+        others = [each for each in given if each not in last] if last else given
+        await self.book.send(replies_of(others), b"-NAK")
+        for delivered in last:
+            message = Message(self.reading.subjects, self.stream, self.partition, delivered)
+            await self._reject(message, outcome)
+        return len(last)
+
     async def close(self) -> None:
         """Acknowledge what was processed, and let others have the rest at once."""
-        await self.book.send(self.in_hand() + replies_of(self.queue), b"-NAK")
+        if self._reader is not None:
+            # First, or the server delivers to us again what we give back.
+            with contextlib.suppress(NotSent):
+                await self._reader.close()
+            self.queue.extend(self._reader.held)
+        if self._was_open and self.reading.js.connection.is_connected:
+            begun = [each.delivered for each in (*self._in_hand, *self._singles)]
+            try:
+                await self._give_back([*begun, *self.queue], Outcome("reject", ENDED))
+            except Stopped as error:
+                # The server gives it up when its time is over, and says so.
+                extra = {"stream": self.stream, "reason": str(error)}
+                log.error("a last delivery was not kept", extra=extra)
         await super().close()
 
     def in_hand(self) -> list[str]:

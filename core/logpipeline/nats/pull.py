@@ -127,6 +127,11 @@ class PullReader:
             await self._renew()
         return taken
 
+    @property
+    def held(self) -> list[Delivered]:
+        """What came and was not taken yet."""
+        return list(self._queue)
+
     def wake(self) -> None:
         """Let a `take` that waits return now."""
         self._arrived.set()
