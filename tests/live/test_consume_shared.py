@@ -17,11 +17,13 @@ from logpipeline.consuming.message import Batch
 from logpipeline.consuming.options import Stopped
 from logpipeline.consuming.reader import Reader
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.session import RawMessage
 from waiting import eventually
 
 LISTED: list[dict[str, Any]] = [
     {"name": "once", "maxDeliver": 1},
     {"name": "twice", "maxDeliver": 2},
+    {"name": "slow", "ackWait": "1s"},
 ]
 
 
@@ -127,3 +129,19 @@ async def test_a_reader_that_stops_at_a_last_delivery_says_where_the_message_is(
 
     streams.run("dlq", "retry", "--consumer", "once")
     assert await rest_of(streams, "once") == streams.written
+
+
+async def test_what_was_fetched_stays_with_its_member(streams: Streams) -> None:
+    """The server hears that it is in progress, like what is in hand, however long that takes."""
+    signs: set[int] = set()
+
+    def note(message: RawMessage) -> None:
+        if message.data == b"+WPI":
+            signs.add(int(message.subject.split(b".")[5]))
+
+    await streams.js.connection.listen("$JS.ACK.LOGS_0.slow.>", note)
+    for _ in range(2):
+        await streams.send(HOSTS[0])
+    async with sharing(streams, "slow") as reader:
+        await upcoming(reader)
+        await eventually(lambda: signs == {1, 2})

@@ -62,6 +62,13 @@ class PushReader:
             await self._connection.unlisten(self._listener)
             self._listener = None
 
+    async def drain(self) -> list[Delivered]:
+        """Stop listening; return all that the server delivered to us and was not taken."""
+        if self._listener is not None:
+            await self._connection.drain(self._listener)
+            self._listener = None
+        return self.held
+
     async def take(self, *, timeout_s: float) -> list[Delivered]:
         """Return the messages that came: at once if there are some, else after at most *timeout_s*.
 

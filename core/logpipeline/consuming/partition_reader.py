@@ -271,7 +271,8 @@ class PartitionReader(ABC):
     async def _give_signs(self) -> None:
         while True:
             await asyncio.sleep(self.consumer.ack_wait_s / SIGNS_PER_ACK_WAIT)
-            waiting = replies_of(self.queue)
+            held = self._reader.held if self._reader is not None else []
+            waiting = replies_of([*self.queue, *held])
             await self.book.send(self.in_hand() + self.book.waiting + waiting, IN_PROGRESS)
 
     def _make_reader(self) -> PullReader | PushReader:
@@ -437,16 +438,17 @@ class SharedReader(PartitionReader):
             tries = self._in_hand[0].delivery - 1
             return Batch(self._in_hand, created=self._created, may_repeat=True, tries=tries)
         while True:
-            messages: list[Message] = []
+            # Always in the queue or in hand, so that whoever cancels this can give it back.
+            messages = self._in_hand = []
             while self.queue and len(messages) < self.options.batch_max:
-                delivered = self.queue.popleft()
+                delivered = self.queue[0]
                 message = await self.admit(delivered, self._created)
                 if message is None:
                     await self.book.add(replies_of([delivered]), 1)
-                    continue
-                messages.append(message)
+                else:
+                    messages.append(message)
+                self.queue.popleft()
             if messages:
-                self._in_hand = messages
                 tries = max(each.delivery for each in messages) - 1
                 self.reading.counts.redelivered += sum(each.delivery > 1 for each in messages)
                 is_again = tries > 0
@@ -524,9 +526,7 @@ class SharedReader(PartitionReader):
         """Acknowledge what was processed, and let others have the rest at once."""
         if self._reader is not None:
             # First, or the server delivers to us again what we give back.
-            with contextlib.suppress(NotSent):
-                await self._reader.close()
-            self.queue.extend(self._reader.held)
+            self.queue.extend(await self._reader.drain())
         if self._was_open and self.reading.js.connection.is_connected:
             begun = [each.delivered for each in (*self._in_hand, *self._singles)]
             try:
