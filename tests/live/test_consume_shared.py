@@ -23,6 +23,7 @@ from waiting import eventually
 LISTED: list[dict[str, Any]] = [
     {"name": "once", "maxDeliver": 1},
     {"name": "twice", "maxDeliver": 2},
+    {"name": "listed"},
     {"name": "slow", "ackWait": "1s"},
 ]
 
@@ -145,3 +146,61 @@ async def test_what_was_fetched_stays_with_its_member(streams: Streams) -> None:
     async with sharing(streams, "slow") as reader:
         await upcoming(reader)
         await eventually(lambda: signs == {1, 2})
+
+
+async def make_anew(streams: Streams) -> None:
+    """Delete the first partition's stream, and make it again, with its consumers."""
+    await streams.js.call("STREAM.DELETE.LOGS_0")
+    await asyncio.to_thread(streams.run, "apply")
+
+
+async def test_what_a_lost_stream_held_is_handed_out_when_it_is_sent_again(
+    streams: Streams,
+) -> None:
+    """What a member learned of that stream says nothing of the new one."""
+    host, lines = HOSTS[0], [b"one\n", b"two\n"]
+    async with sharing(streams, "listed") as reader:
+        for number, line in enumerate(lines):
+            await streams.store(host, 4 * number, line)
+        await streams.store(host, 0, lines[0], again=True)
+        await streams.js.publish(streams.subject(host), b"in hand")
+        while (await upcoming(reader)).messages[0].payload != b"in hand":
+            pass
+        await make_anew(streams)
+        # Behind the numbers that the member has seen.
+        for _ in range(5):
+            await streams.js.publish(streams.subject(host), b"another")
+        for number, line in enumerate(lines):
+            await streams.store(host, 4 * number, line, again=True)
+
+        found = [(await upcoming(reader)).messages[0].payload for _ in range(7)]
+
+    assert sorted(found) == sorted([b"another"] * 5 + lines)
+
+
+async def test_a_message_of_a_lost_stream_acknowledges_no_other(streams: Streams) -> None:
+    """Though another member has one with the same number in hand."""
+    subject = streams.subject(HOSTS[0])
+    await streams.js.publish(subject, b"old")
+    async with sharing(streams, "listed") as first:
+        old = await upcoming(first)
+        await make_anew(streams)
+        await streams.js.publish(subject, b"new")
+        async with sharing(streams, "listed", member="second") as second:
+            assert (await upcoming(second)).first == old.first
+            await first.settle()
+
+        assert (await upcoming(first)).messages[0].payload == b"new"
+
+
+async def test_a_message_of_a_lost_stream_that_fails_is_a_dead_letter(streams: Streams) -> None:
+    """It is in nobody's stream any more, so it cannot come again."""
+    await streams.send(HOSTS[0])
+    async with sharing(streams, "listed") as reader:
+        batch = await upcoming(reader)
+        await make_anew(streams)
+        batch.retry("not now")
+        await reader.settle()
+
+    streams.run("dlq", "retry", "--consumer", "listed")
+    assert await rest_of(streams, "listed") == streams.written

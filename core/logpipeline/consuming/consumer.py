@@ -91,6 +91,11 @@ class PushReader:
         return taken
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it is known to bring nothing more: the connection is gone."""
+        return self._connection.sessions != self._session
+
+    @property
     def held(self) -> list[Delivered]:
         """What came and was not taken yet."""
         return list(self._queue)

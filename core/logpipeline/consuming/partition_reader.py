@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from logpipeline.consuming.consumer import Consumer, PushReader, ensure
 from logpipeline.consuming.message import (
@@ -33,7 +33,9 @@ from logpipeline.letter_room import LetterRoom
 from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
+from logpipeline.streamstate import Verdict, judge, state_of, time_at
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, decode_payload
 
@@ -169,7 +171,10 @@ class PartitionReader(ABC):
             root=names.dead_letter_subject,
             counts_stored=False,
         )
-        self._resends = Resends(reading.js, reading.subjects, self.stream, partition)
+        self._resends = self._new_resends()
+
+    def _new_resends(self) -> Resends:
+        return Resends(self.reading.js, self.reading.subjects, self.stream, self.partition)
 
     async def open(self) -> None:
         """Begin to read, or begin again after a cut, as soon as the server answers.
@@ -421,15 +426,49 @@ class SharedReader(PartitionReader):
         self._in_hand: list[Message] = []
         self._singles: deque[Message] = deque()
         self._created = ""
+        # The stream of those in hand that cannot be acknowledged any more.
+        self._former = ""
+        # The last message of the stream that we saw.
+        self._seen = StreamPosition("", 0, 0)
 
     def last_read(self) -> int | None:
         """Return None: there is no position."""
         return None
 
     async def prepare(self) -> None:
-        """Get ready to read `consumer`."""
+        """Get ready to read `consumer`, maybe of a stream that is no longer the one it was."""
         info = await self.reading.js.stream_info(self.stream)
-        self._created = str(info["created"]) if info else ""
+        if info is None:
+            return
+        stream, seen = state_of(info), self._seen
+        if seen.sequence:
+            found = await time_at(self.reading.js, self.stream, stream, seen.sequence)
+            if judge(seen, stream, found) is not Verdict.GOOD:
+                self._forget_stream()
+        self._created = stream.created
+
+    def _forget_stream(self) -> None:
+        """Forget what is true of the former stream only: another one gives the same numbers to
+        other messages.
+        """
+        log.warning(
+            "the stream was made anew or went back; the group reads what it holds now",
+            extra={"stream": self.stream},
+        )
+        self._former, self._seen = self._created, StreamPosition("", 0, 0)
+        self._resends = self._new_resends()
+        for message in (*self._in_hand, *self._singles):
+            # There is nothing to be acknowledged any more.
+            unanswered = message.delivered.message._replace(reply=b"")
+            message.delivered = replace(message.delivered, message=unanswered)
+
+    async def _look_again(self) -> None:
+        """Begin again where the consumer or the connection is gone, before anything is said of
+        what they brought: maybe it stands for something else now.
+        """
+        is_connected = self.reading.js.connection.is_connected
+        if is_connected and self._reader is not None and self._reader.has_ended:
+            await self.open()
 
     async def next(self) -> Batch:
         """Return the next messages to be processed, as soon as there are some."""
@@ -442,6 +481,9 @@ class SharedReader(PartitionReader):
             messages = self._in_hand = []
             while self.queue and len(messages) < self.options.batch_max:
                 delivered = self.queue[0]
+                if delivered.sequence > self._seen.sequence:
+                    place = (delivered.sequence, delivered.time_ns)
+                    self._seen = StreamPosition(self._created, *place)
                 message = await self.admit(delivered, self._created)
                 if message is None:
                     await self.book.add(replies_of([delivered]), 1)
@@ -458,11 +500,13 @@ class SharedReader(PartitionReader):
     async def begin(self, batch: Batch) -> None:
         """Acknowledge what is not waited for: fire and forget."""
         if self.options.acks.mode == "none":
+            await self._look_again()
             self._in_hand = []
             await self.book.add(replies_of(batch.deliveries), len(batch.messages))
 
     async def settle(self, batch: Batch) -> None:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
+        await self._look_again()
         outcome = batch.outcome or PROCESSED
         messages = list(batch.messages)
         self._in_hand = []
@@ -472,7 +516,8 @@ class SharedReader(PartitionReader):
             if self.options.acks.mode != "none":
                 await self.book.add(replies_of(batch.deliveries), len(messages))
             return
-        if self.is_again(outcome, batch.tries + 1):
+        may_come = all(each.message.reply for each in batch.deliveries)
+        if may_come and self.is_again(outcome, batch.tries + 1):
             self.reading.counts.retried += 1
             delay_ns = int(self.backoff_s(batch.tries + 1) * NS)
             await self.book.send(replies_of(batch.deliveries), b'-NAK {"delay": %d}' % delay_ns)
@@ -492,7 +537,8 @@ class SharedReader(PartitionReader):
         return min((limit for limit in limits if limit), default=0)
 
     async def _reject(self, message: Message, outcome: Outcome) -> None:
-        await self.put_aside(message, self._created, outcome)
+        created = self._created if message.delivered.message.reply else self._former
+        await self.put_aside(message, created, outcome)
         await self.book.send(replies_of([message.delivered]), ACK)
 
     async def _stop(self, batch: Batch, outcome: Outcome) -> None:
@@ -500,9 +546,9 @@ class SharedReader(PartitionReader):
         if not await self._give_back(batch.deliveries, outcome):
             raise self.stopped(batch, outcome.reason)
         raise Stopped(
-            f"{self.named(batch)} could not be processed: {outcome.reason}; what was delivered "
-            f"{self.consumer.max_deliver} times, as maxDeliver of consumer {self.consumer.name} "
-            "allows, is among the dead letters: mend the cause, send it again with "
+            f"{self.named(batch)} could not be processed: {outcome.reason}; what the server does "
+            f"not deliver again, by maxDeliver of consumer {self.consumer.name} or since the "
+            "stream was made anew, is among the dead letters: mend the cause, send it again with "
             "`logpipeline dlq retry`, and start again"
         )
 
@@ -514,7 +560,7 @@ class SharedReader(PartitionReader):
             Stopped: that is not possible.
         """
         most, given = self.consumer.max_deliver, list(deliveries)
-        last = [each for each in given if 0 < most <= each.deliveries]
+        last = [each for each in given if 0 < most <= each.deliveries or not each.message.reply]
         others = [each for each in given if each not in last] if last else given
         await self.book.send(replies_of(others), b"-NAK")
         for delivered in last:

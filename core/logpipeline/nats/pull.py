@@ -136,6 +136,11 @@ class PullReader:
         return taken
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it is known to bring nothing more: the consumer, or the connection, is gone."""
+        return self._closed is not None or self._connection.sessions != self._session
+
+    @property
     def held(self) -> list[Delivered]:
         """What came and was not taken yet."""
         return list(self._queue)
