@@ -192,11 +192,12 @@ async def ensure(
     that was read last, None where that is not known; with *was_there* it was read already.
 
     Raises:
-        ConsumerGone: it is not there, and the resource says that it should be.
+        ConsumerGone: it is not there, and the resource says that it should be; or its
+            acknowledgements are not those that *options* need.
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
     try:
-        return await find(js, stream, options.name)
+        return _fitting(await find(js, stream, options.name), options)
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
             raise ConsumerGone(
@@ -225,8 +226,30 @@ async def ensure(
         # Another member was faster, and may have found another beginning.
         if error.err_code != CONSUMER_EXISTS:
             raise
-        return await find(js, stream, options.name)
+        return _fitting(await find(js, stream, options.name), options)
     return _consumer_of(made)
+
+
+def _fitting(consumer: Consumer, options: ConsumeOptions) -> Consumer:
+    """Return *consumer* if its acknowledgements are those that *options* need.
+
+    Raises:
+        ConsumerGone: they are not, and messages would be lost without a word.
+    """
+    what = f"consumer {consumer.name} of stream {consumer.stream} has ackPolicy"
+    keeps_state = options.state is not None or options.positions is not None
+    if consumer.ack_policy == "none" and options.acks.mode != "none" and not keeps_state:
+        raise ConsumerGone(
+            f"{what} none: what its reader has in hand when it ends would not come again; read it "
+            "with --ack none or with a --state, or another consumer, of ackPolicy explicit"
+        )
+    if consumer.ack_policy == "all" and options.is_shared:
+        raise ConsumerGone(
+            f"{what} all: one member would acknowledge what others have in hand; read it with "
+            "--ack all or --state kv, by which each partition is one member's, or share the work "
+            "of another consumer, of ackPolicy explicit"
+        )
+    return consumer
 
 
 async def _beginning(js: JetStream, stream: str, options: ConsumeOptions) -> int | None:
