@@ -5,7 +5,8 @@ gets, or it is named.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,10 +155,25 @@ async def make_anew(streams: Streams) -> None:
     await asyncio.to_thread(streams.run, "apply")
 
 
+async def go_back(streams: Streams) -> None:
+    """Put the first partition's stream back to what it was when it was made."""
+    server, connection = streams.server, streams.js.connection
+    await server.stop()
+    await eventually(lambda: not connection.is_connected)
+    [now] = server.store.rglob("streams/LOGS_0")
+    shutil.rmtree(now)
+    shutil.copytree(streams.folder / "LOGS_0", now)
+    await server.start()
+    await connection.wait_connected()
+
+
+@pytest.mark.parametrize("lose", [make_anew, go_back])
 async def test_what_a_lost_stream_held_is_handed_out_when_it_is_sent_again(
-    streams: Streams,
+    streams: Streams, lose: Callable[[Streams], Awaitable[None]]
 ) -> None:
     """What a member learned of that stream says nothing of the new one."""
+    [made] = streams.server.store.rglob("streams/LOGS_0")
+    shutil.copytree(made, streams.folder / "LOGS_0")
     host, lines = HOSTS[0], [b"one\n", b"two\n"]
     async with sharing(streams, "listed") as reader:
         for number, line in enumerate(lines):
@@ -166,7 +182,7 @@ async def test_what_a_lost_stream_held_is_handed_out_when_it_is_sent_again(
         await streams.js.publish(streams.subject(host), b"in hand")
         while (await upcoming(reader)).messages[0].payload != b"in hand":
             pass
-        await make_anew(streams)
+        await lose(streams)
         # Behind the numbers that the member has seen.
         for _ in range(5):
             await streams.js.publish(streams.subject(host), b"another")
