@@ -220,3 +220,23 @@ async def test_a_message_of_a_lost_stream_that_fails_is_a_dead_letter(streams: S
 
     streams.run("dlq", "retry", "--consumer", "listed")
     assert await rest_of(streams, "listed") == streams.written
+
+
+async def test_what_was_fetched_is_kept_over_a_cut(streams: Streams) -> None:
+    """The server would deliver it again only when the time for its acknowledgement is over."""
+    for _ in range(2):
+        await streams.send(HOSTS[0])
+    async with sharing(streams, "own") as reader:
+        await upcoming(reader)
+
+        async def is_fetched() -> bool:
+            return await deliveries(streams, "own") == 2
+
+        await eventually(is_fetched)
+        await streams.server.stop()
+        await eventually(lambda: not streams.js.connection.is_connected)
+        await streams.server.start()
+        await streams.js.connection.wait_connected()
+        (second,) = (await upcoming(reader)).messages
+
+    assert (second.sequence, second.delivery) == (2, 1)

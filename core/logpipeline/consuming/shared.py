@@ -68,6 +68,7 @@ class SharedReader(PartitionReader):
         )
         self._former, self._seen = self._created, StreamPosition("", 0, 0)
         self._resends = self._new_resends()
+        self.queue.clear()
         for message in (*self._in_hand, *self._singles):
             # There is nothing to be acknowledged any more.
             unanswered = message.delivered.message._replace(reply=b"")
@@ -193,6 +194,12 @@ class SharedReader(PartitionReader):
                 extra = {"stream": self.stream, "reason": str(error)}
                 log.error("a last delivery was not kept", extra=extra)
         await super().close()
+
+    async def close_reader(self) -> None:
+        """Stop reading. What was fetched is kept: for the server it is ours, also after a cut."""
+        held = [*self.queue, *(self._reader.held if self._reader is not None else [])]
+        await super().close_reader()
+        self.queue.extend(held)
 
     def in_hand(self) -> list[str]:
         """Return the replies of the messages that were handed out, or wait to be once more."""
