@@ -19,7 +19,11 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
 from waiting import eventually
 
-LISTED: list[dict[str, Any]] = [{"name": "listed"}, {"name": "quiet", "ackPolicy": "none"}]
+LISTED: list[dict[str, Any]] = [
+    {"name": "listed"},
+    {"name": "quiet", "ackPolicy": "none"},
+    {"name": "whole", "ackPolicy": "all"},
+]
 # Readers that end, each at another moment around its first heartbeat.
 ENDS = 400
 BEAT_S = 0.005
@@ -139,6 +143,36 @@ async def test_a_state_makes_up_for_a_consumer_that_wants_no_acknowledgements(
     again = streams.read("quiet", *state, "--until-caught-up")
     await again.ends(0)
     assert again.lines == [f"{HOSTS[0]} {number}" for number in range(2, 6)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("quiet",), "has ackPolicy none: what its reader has in hand"),
+        (("quiet", "--group"), "has ackPolicy none: what its reader has in hand"),
+        (("quiet", "--group", "--in-order"), "has ackPolicy none: what its reader has in hand"),
+        (("whole", "--group"), "has ackPolicy all: one member would acknowledge"),
+    ],
+)
+async def test_a_consumer_whose_acknowledgements_lose_messages_is_refused(
+    streams: Streams, words: tuple[str, ...], said: str
+) -> None:
+    """Before anything is read: a reader that ended would have lost what it had in hand."""
+    assert said in await streams.read(*words, "--until-caught-up").ends(1)
+    assert (await streams.consumer(words[0]))["delivered"]["stream_seq"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("quiet", "--ack", "none"), ("quiet", "--ack", "none", "--group"), ("whole",)],
+)
+async def test_a_consumer_whose_acknowledgements_are_enough_is_read(
+    streams: Streams, words: tuple[str, ...]
+) -> None:
+    """Handed out is done where that was said, and one reader may acknowledge all before."""
+    reading = streams.read(*words, "--until-caught-up")
+    await reading.ends(0)
+    assert sorted(reading.lines) == sorted(streams.written)
 
 
 @pytest.mark.parametrize(

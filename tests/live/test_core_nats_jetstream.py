@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import urllib.request
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +15,7 @@ from logpipeline.nats.connection import Connection, NatsOptions, NotSent
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.subjects import key_value_subject
+from waiting import eventually
 
 STREAM = {"name": "LOGS_0", "subjects": ["logs.p0.>"], "storage": "file", "allow_direct": True}
 
@@ -164,6 +167,55 @@ async def test_every_message_is_delivered_once_and_in_order(js: JetStream) -> No
     assert [m.delivery for m in taken] == list(range(1, 61))
     assert taken[-1].pending == 0
     assert taken[0].message.data == payload
+
+
+async def test_a_take_that_is_cancelled_leaves_all_where_it_was(
+    js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits while it asks for more; what came is still to be taken, or to be given back."""
+    await js.publish("logs.p0.a", b"one")
+    await consumer(js, "e1")
+    reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1, pull_messages=1, pulls=1)
+    await reader.open()
+    await eventually(lambda: reader.held)
+    asks = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        asks.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(js.connection, "publish", never)
+        taking = asyncio.create_task(reader.take(timeout_s=5))
+        await asks.wait()
+        taking.cancel()
+        await asyncio.wait([taking])
+
+    assert [each.message.data for each in await reader.drain()] == [b"one"]
+
+
+async def test_a_reader_that_is_drained_has_all_that_was_delivered(
+    js: JetStream, nats_server: EmbeddedServer
+) -> None:
+    """Also what is under way: the server counts it as delivered."""
+    await consumer(js, "e1")
+    reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1)
+    await reader.open()
+    await js.publish("logs.p0.a", b"one")
+    # Our loop stands still meanwhile, so nothing that the server sends arrives.
+    while delivered_of(nats_server) < 1:
+        pass
+
+    assert [each.message.data for each in await reader.drain()] == [b"one"]
+
+
+def delivered_of(server: EmbeddedServer) -> int:
+    """How many messages the only consumer of the only stream has delivered."""
+    url = f"{server.monitor_url}/jsz?streams=true&consumers=true"
+    with urllib.request.urlopen(url) as answer:
+        (account,) = json.load(answer)["account_details"]
+    (stream,) = account["stream_detail"]
+    return int(stream["consumer_detail"][0]["delivered"]["consumer_seq"])
 
 
 async def test_more_messages_than_a_pull_may_bring_all_come(

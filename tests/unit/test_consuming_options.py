@@ -156,7 +156,6 @@ def test_work_is_shared_only_where_no_order_is_wanted(
         ({"acks": Acks("spaced", 10)}, {"ack_policy": "all"}),
         ({"acks": Acks("none")}, {"ack_policy": "none"}),
         ({"in_order": True}, {"max_ack_pending": 1}),
-        ({"group": True, "tries_max": 3}, {"max_deliver": 3}),
     ],
 )
 def test_a_consumer_is_made_as_the_options_ask(given: dict[str, Any], made: dict[str, Any]) -> None:
@@ -174,8 +173,14 @@ def test_a_consumer_that_is_made_again_goes_on() -> None:
 
 
 def test_an_ephemeral_consumer_goes_by_itself() -> None:
-    """And with a position the reader counts tries, not the server, which would skip a message."""
-    made = config(replace(OPTIONS, ephemeral=True, tries_max=3), None)
+    """With its reader, after a while."""
+    made = config(replace(OPTIONS, ephemeral=True), None)
 
     assert made["inactive_threshold"] == 300 * 10**9
-    assert {"durable_name", "max_deliver"}.isdisjoint(made)
+    assert "durable_name" not in made
+
+
+@pytest.mark.parametrize("given", [{}, {"ephemeral": True}, {"group": True}])
+def test_the_server_does_not_count_tries(given: dict[str, Any]) -> None:
+    """It counts deliveries, and would skip a message that nobody tried."""
+    assert "max_deliver" not in config(replace(OPTIONS, tries_max=3, **given), None)

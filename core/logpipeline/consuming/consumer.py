@@ -62,6 +62,13 @@ class PushReader:
             await self._connection.unlisten(self._listener)
             self._listener = None
 
+    async def drain(self) -> list[Delivered]:
+        """Stop listening; return all that the server delivered to us and was not taken."""
+        if self._listener is not None:
+            await self._connection.drain(self._listener)
+            self._listener = None
+        return self.held
+
     async def take(self, *, timeout_s: float) -> list[Delivered]:
         """Return the messages that came: at once if there are some, else after at most *timeout_s*.
 
@@ -82,6 +89,16 @@ class PushReader:
         if not taken and (is_other or not self._connection.is_connected):
             raise NotSent("the connection to NATS was lost")
         return taken
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to bring nothing more: the connection is gone."""
+        return self._connection.sessions != self._session
+
+    @property
+    def held(self) -> list[Delivered]:
+        """What came and was not taken yet."""
+        return list(self._queue)
 
     def _receive(self, message: RawMessage) -> None:
         if message.reply.startswith(b"$JS.ACK."):
@@ -175,11 +192,12 @@ async def ensure(
     that was read last, None where that is not known; with *was_there* it was read already.
 
     Raises:
-        ConsumerGone: it is not there, and the resource says that it should be.
+        ConsumerGone: it is not there, and the resource says that it should be; or its
+            acknowledgements are not those that *options* need.
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
     try:
-        return await find(js, stream, options.name)
+        return _fitting(await find(js, stream, options.name), options)
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
             raise ConsumerGone(
@@ -208,8 +226,30 @@ async def ensure(
         # Another member was faster, and may have found another beginning.
         if error.err_code != CONSUMER_EXISTS:
             raise
-        return await find(js, stream, options.name)
+        return _fitting(await find(js, stream, options.name), options)
     return _consumer_of(made)
+
+
+def _fitting(consumer: Consumer, options: ConsumeOptions) -> Consumer:
+    """Return *consumer* if its acknowledgements are those that *options* need.
+
+    Raises:
+        ConsumerGone: they are not, and messages would be lost without a word.
+    """
+    what = f"consumer {consumer.name} of stream {consumer.stream} has ackPolicy"
+    keeps_state = options.state is not None or options.positions is not None
+    if consumer.ack_policy == "none" and options.acks.mode != "none" and not keeps_state:
+        raise ConsumerGone(
+            f"{what} none: what its reader has in hand when it ends would not come again; read it "
+            "with --ack none or with a --state, or another consumer, of ackPolicy explicit"
+        )
+    if consumer.ack_policy == "all" and options.is_shared:
+        raise ConsumerGone(
+            f"{what} all: one member would acknowledge what others have in hand; read it with "
+            "--ack all or --state kv, by which each partition is one member's, or share the work "
+            "of another consumer, of ackPolicy explicit"
+        )
+    return consumer
 
 
 async def _beginning(js: JetStream, stream: str, options: ConsumeOptions) -> int | None:
@@ -264,8 +304,7 @@ def config(options: ConsumeOptions, after: int | None) -> dict[str, Any]:
     if values["ack_policy"] != "none":
         values["ack_wait"] = int(ACK_WAIT_S * NS)
         values["max_ack_pending"] = 1 if options.in_order else None
-        # With a position, the reader itself counts the tries, and in order.
-        values["max_deliver"] = options.tries_max if options.is_shared else None
+        # No max_deliver: the server drops a message after so many deliveries, tried or not.
     return {name: value for name, value in values.items() if value}
 
 

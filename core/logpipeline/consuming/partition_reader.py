@@ -1,7 +1,7 @@
 """One partition as it is read: its consumer, the messages that came, and what was acknowledged.
 
-There are two kinds: `SharedReader` keeps no order and no position; `ordered.OrderedReader` keeps
-both.
+There are two kinds: `shared.SharedReader` keeps no order and no position; `ordered.OrderedReader`
+keeps both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from logpipeline.consuming.consumer import Consumer, PushReader, ensure
 from logpipeline.consuming.message import (
-    PROCESSED,
     UNREADABLE,
     Batch,
     Message,
@@ -28,7 +27,6 @@ from logpipeline.consuming.message import (
 from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeError, ConsumeOptions, Stopped
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.event_times import NONE, EventTimes
-from logpipeline.failpoints import reach
 from logpipeline.letter_room import LetterRoom
 from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -168,7 +166,10 @@ class PartitionReader(ABC):
             root=names.dead_letter_subject,
             counts_stored=False,
         )
-        self._resends = Resends(reading.js, reading.subjects, self.stream, partition)
+        self._resends = self._new_resends()
+
+    def _new_resends(self) -> Resends:
+        return Resends(self.reading.js, self.reading.subjects, self.stream, self.partition)
 
     async def open(self) -> None:
         """Begin to read, or begin again after a cut, as soon as the server answers.
@@ -270,7 +271,8 @@ class PartitionReader(ABC):
     async def _give_signs(self) -> None:
         while True:
             await asyncio.sleep(self.consumer.ack_wait_s / SIGNS_PER_ACK_WAIT)
-            waiting = replies_of(self.queue)
+            held = self._reader.held if self._reader is not None else []
+            waiting = replies_of([*self.queue, *held])
             await self.book.send(self.in_hand() + self.book.waiting + waiting, IN_PROGRESS)
 
     def _make_reader(self) -> PullReader | PushReader:
@@ -393,99 +395,19 @@ class PartitionReader(ABC):
 
     def stopped(self, batch: Batch, reason: str) -> Stopped:
         """Return the error that ends a reader over *batch*."""
+        return Stopped(
+            f"{self.named(batch)} could not be processed: {reason}; nothing of it is "
+            "acknowledged: mend the cause and start again, which goes on there"
+        )
+
+    def named(self, batch: Batch) -> str:
+        """Return the words for the messages of *batch*."""
         which = f"message {batch.first}"
         if batch.last != batch.first:
             which = f"messages {batch.first} to {batch.last}"
-        return Stopped(
-            f"{which} of stream {self.stream} could not be processed: {reason}; nothing of it is "
-            "acknowledged: mend the cause and start again, which goes on there"
-        )
+        return f"{which} of stream {self.stream}"
 
 
 def replies_of(messages: Iterable[Delivered]) -> list[str]:
     """Return where those of *messages* can be acknowledged that came by delivery."""
     return [each.message.reply.decode() for each in messages if each.message.reply]
-
-
-class SharedReader(PartitionReader):
-    """The reading of *partition* beside others."""
-
-    def __init__(self, reading: Reading, partition: int) -> None:
-        super().__init__(reading, partition)
-        self._in_hand: list[Message] = []
-        self._singles: deque[Message] = deque()
-        self._created = ""
-
-    def last_read(self) -> int | None:
-        """Return None: there is no position."""
-        return None
-
-    async def prepare(self) -> None:
-        """Get ready to read `consumer`."""
-        info = await self.reading.js.stream_info(self.stream)
-        self._created = str(info["created"]) if info else ""
-
-    async def next(self) -> Batch:
-        """Return the next messages to be processed, as soon as there are some."""
-        if self._singles:
-            self._in_hand = [self._singles.popleft()]
-            tries = self._in_hand[0].delivery - 1
-            return Batch(self._in_hand, created=self._created, may_repeat=True, tries=tries)
-        while True:
-            messages: list[Message] = []
-            while self.queue and len(messages) < self.options.batch_max:
-                delivered = self.queue.popleft()
-                message = await self.admit(delivered, self._created)
-                if message is None:
-                    await self.book.add(replies_of([delivered]), 1)
-                    continue
-                messages.append(message)
-            if messages:
-                self._in_hand = messages
-                tries = max(each.delivery for each in messages) - 1
-                self.reading.counts.redelivered += sum(each.delivery > 1 for each in messages)
-                is_again = tries > 0
-                return Batch(messages, created=self._created, may_repeat=is_again, tries=tries)
-            await self.fill_queue()
-
-    async def begin(self, batch: Batch) -> None:
-        """Acknowledge what is not waited for: fire and forget."""
-        if self.options.acks.mode == "none":
-            await self.book.add(replies_of(batch.deliveries), len(batch.messages))
-
-    async def settle(self, batch: Batch) -> None:
-        """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
-        outcome = batch.outcome or PROCESSED
-        messages = list(batch.messages)
-        self._in_hand = []
-        if outcome.kind == "processed":
-            self.reading.counts.processed += len(messages)
-            reach("consume.processed")
-            if self.options.acks.mode != "none":
-                await self.book.add(replies_of(batch.deliveries), len(messages))
-            return
-        if self.is_again(outcome, batch.tries + 1):
-            self.reading.counts.retried += 1
-            delay_ns = int(self.backoff_s(batch.tries + 1) * NS)
-            await self.book.send(replies_of(batch.deliveries), b'-NAK {"delay": %d}' % delay_ns)
-        elif self.options.on_error == "stop":
-            await self.book.send(replies_of(batch.deliveries), b"-NAK")
-            raise self.stopped(batch, outcome.reason)
-        elif len(messages) > 1:
-            # One by one, to find the one that cannot be processed.
-            self._singles.extend(messages)
-        else:
-            await self._reject(messages[0], outcome)
-
-    async def _reject(self, message: Message, outcome: Outcome) -> None:
-        await self.put_aside(message, self._created, outcome)
-        await self.book.send(replies_of([message.delivered]), ACK)
-
-    async def close(self) -> None:
-        """Acknowledge what was processed, and let others have the rest at once."""
-        await self.book.send(self.in_hand() + replies_of(self.queue), b"-NAK")
-        await super().close()
-
-    def in_hand(self) -> list[str]:
-        """Return the replies of the messages that were handed out, or wait to be once more."""
-        return replies_of(each.delivered for each in (*self._in_hand, *self._singles))

@@ -31,8 +31,9 @@ from logpipeline.consuming.options import (
     partitions_of,
 )
 from logpipeline.consuming.ordered import OrderedReader, StateFile
-from logpipeline.consuming.partition_reader import Counts, PartitionReader, Reading, SharedReader
+from logpipeline.consuming.partition_reader import Counts, PartitionReader, Reading
 from logpipeline.consuming.records import claim_key
+from logpipeline.consuming.shared import SharedReader
 from logpipeline.failpoints import reach
 from logpipeline.group.ownership import Fenced
 from logpipeline.lag import StreamLag, age_s_of, lag_of, lag_of_messages

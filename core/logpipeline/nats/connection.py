@@ -48,6 +48,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CANCEL_AGAIN_S = 0.2
+# Whoever drains a subscription waits so long for a server that is silent.
+DRAIN_S = 2
 BACKOFF_FIRST_S = 0.05
 NATS_PORT = 4222
 NKEYS_MISSING = (
@@ -227,6 +229,14 @@ class Connection:
         if self._session is not None and self.is_connected and listener.live is not None:
             with contextlib.suppress(nats.errors.Error, OSError):
                 await self._session.unlisten(listener.live)  # type: ignore[arg-type]
+
+    async def drain(self, listener: Listener) -> None:
+        """Undo `listen`, once all has come that the server sent before, or the connection broke."""
+        with contextlib.suppress(ValueError):
+            self._listeners.remove(listener)
+        if self._session is not None and self.is_connected and listener.live is not None:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await self._session.drain_listening(listener.live, DRAIN_S)  # type: ignore[arg-type]
 
     async def publish(
         self,

@@ -105,6 +105,13 @@ class PullReader:
             await self._connection.unlisten(self._listener)
             self._listener = None
 
+    async def drain(self) -> list[Delivered]:
+        """Stop listening; return all that the server delivered to us and was not taken."""
+        if self._listener is not None:
+            await self._connection.drain(self._listener)
+            self._listener = None
+        return self.held
+
     async def take(self, *, timeout_s: float) -> list[Delivered]:
         """Return the messages that came: at once if there are some, else after at most *timeout_s*.
         An empty list says nothing of what follows: the end of a pull wakes as well.
@@ -120,12 +127,23 @@ class PullReader:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._arrived.wait()
-        taken, self._queue = self._queue, []
-        if not taken:
+        if not self._queue:
             self._check_alive()
         if self._closed is None and self._connection.sessions == self._session:
             await self._renew()
+        # Behind the last wait: what a cancelled call has in hand would be in nobody's.
+        taken, self._queue = self._queue, []
         return taken
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to bring nothing more: the consumer, or the connection, is gone."""
+        return self._closed is not None or self._connection.sessions != self._session
+
+    @property
+    def held(self) -> list[Delivered]:
+        """What came and was not taken yet."""
+        return list(self._queue)
 
     def wake(self) -> None:
         """Let a `take` that waits return now."""

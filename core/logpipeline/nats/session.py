@@ -140,6 +140,15 @@ class Session(Client):
         self._sinks.pop(subscription._id, None)
         await subscription.unsubscribe()
 
+    async def drain_listening(self, subscription: Subscription, timeout_s: int) -> None:
+        """Undo `listen`, once all has come that the server sent before."""
+        try:
+            await subscription.unsubscribe()
+            # Its answer comes behind the last message.
+            await self.flush(timeout_s)
+        finally:
+            self._sinks.pop(subscription._id, None)
+
     async def send(
         self, subject: str, payload: bytes, headers: dict[str, str] | None, reply: str
     ) -> None:

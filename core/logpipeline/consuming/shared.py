@@ -1,0 +1,206 @@
+"""A partition whose messages any member of a group may take: there is no order and no position, and
+the server keeps the account.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from logpipeline.consuming.message import PROCESSED, Batch, Message, Outcome
+from logpipeline.consuming.options import Stopped
+from logpipeline.consuming.partition_reader import (
+    ACK,
+    NS,
+    PartitionReader,
+    Reading,
+    replies_of,
+)
+from logpipeline.failpoints import reach
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import StreamPosition
+from logpipeline.streamstate import Verdict, judge, state_of, time_at
+
+# What a dead letter says of a last delivery that was given back.
+ENDED = "its reader ended before it was processed, and maxDeliver allows no other delivery"
+
+log = logging.getLogger(__name__)
+
+
+class SharedReader(PartitionReader):
+    """The reading of *partition* beside others."""
+
+    def __init__(self, reading: Reading, partition: int) -> None:
+        super().__init__(reading, partition)
+        self._in_hand: list[Message] = []
+        self._singles: deque[Message] = deque()
+        self._created = ""
+        # The stream of those in hand that cannot be acknowledged any more.
+        self._former = ""
+        # The last message of the stream that we saw.
+        self._seen = StreamPosition("", 0, 0)
+
+    def last_read(self) -> int | None:
+        """Return None: there is no position."""
+        return None
+
+    async def prepare(self) -> None:
+        """Get ready to read `consumer`, maybe of a stream that is no longer the one it was."""
+        info = await self.reading.js.stream_info(self.stream)
+        if info is None:
+            return
+        stream, seen = state_of(info), self._seen
+        if seen.sequence:
+            found = await time_at(self.reading.js, self.stream, stream, seen.sequence)
+            if judge(seen, stream, found) is not Verdict.GOOD:
+                self._forget_stream()
+        self._created = stream.created
+
+    def _forget_stream(self) -> None:
+        """Forget what is true of the former stream only: another one gives the same numbers to
+        other messages.
+        """
+        log.warning(
+            "the stream was made anew or went back; the group reads what it holds now",
+            extra={"stream": self.stream},
+        )
+        self._former, self._seen = self._created, StreamPosition("", 0, 0)
+        self._resends = self._new_resends()
+        self.queue.clear()
+        for message in (*self._in_hand, *self._singles):
+            # There is nothing to be acknowledged any more.
+            unanswered = message.delivered.message._replace(reply=b"")
+            message.delivered = replace(message.delivered, message=unanswered)
+
+    async def _look_again(self) -> None:
+        """Begin again where the consumer or the connection is gone, before anything is said of
+        what they brought: maybe it stands for something else now.
+        """
+        is_connected = self.reading.js.connection.is_connected
+        if is_connected and self._reader is not None and self._reader.has_ended:
+            await self.open()
+
+    async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some."""
+        if self._singles:
+            self._in_hand = [self._singles.popleft()]
+            tries = self._in_hand[0].delivery - 1
+            return Batch(self._in_hand, created=self._created, may_repeat=True, tries=tries)
+        while True:
+            # Always in the queue or in hand, so that whoever cancels this can give it back.
+            messages = self._in_hand = []
+            while self.queue and len(messages) < self.options.batch_max:
+                delivered = self.queue[0]
+                if delivered.sequence > self._seen.sequence:
+                    place = (delivered.sequence, delivered.time_ns)
+                    self._seen = StreamPosition(self._created, *place)
+                message = await self.admit(delivered, self._created)
+                if message is None:
+                    await self.book.add(replies_of([delivered]), 1)
+                else:
+                    messages.append(message)
+                self.queue.popleft()
+            if messages:
+                tries = max(each.delivery for each in messages) - 1
+                self.reading.counts.redelivered += sum(each.delivery > 1 for each in messages)
+                is_again = tries > 0
+                return Batch(messages, created=self._created, may_repeat=is_again, tries=tries)
+            await self.fill_queue()
+
+    async def begin(self, batch: Batch) -> None:
+        """Acknowledge what is not waited for: fire and forget."""
+        if self.options.acks.mode == "none":
+            await self._look_again()
+            self._in_hand = []
+            await self.book.add(replies_of(batch.deliveries), len(batch.messages))
+
+    async def settle(self, batch: Batch) -> None:
+        """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
+        await self._look_again()
+        outcome = batch.outcome or PROCESSED
+        messages = list(batch.messages)
+        self._in_hand = []
+        if outcome.kind == "processed":
+            self.reading.counts.processed += len(messages)
+            reach("consume.processed")
+            if self.options.acks.mode != "none":
+                await self.book.add(replies_of(batch.deliveries), len(messages))
+            return
+        may_come = all(each.message.reply for each in batch.deliveries)
+        if may_come and self.is_again(outcome, batch.tries + 1):
+            self.reading.counts.retried += 1
+            delay_ns = int(self.backoff_s(batch.tries + 1) * NS)
+            await self.book.send(replies_of(batch.deliveries), b'-NAK {"delay": %d}' % delay_ns)
+        elif self.options.on_error == "stop":
+            await self._stop(batch, outcome)
+        elif len(messages) > 1:
+            # One by one, to find the one that cannot be processed.
+            self._singles.extend(messages)
+        else:
+            await self._reject(messages[0], outcome)
+
+    def tries_max(self) -> int:
+        """Return how often a message is tried; 0: for ever. Only the server knows what all members
+        tried, and it counts deliveries: beyond its own limit there is none.
+        """
+        limits = (self.options.tries_max, self.consumer.max_deliver)
+        return min((limit for limit in limits if limit), default=0)
+
+    async def _reject(self, message: Message, outcome: Outcome) -> None:
+        created = self._created if message.delivered.message.reply else self._former
+        await self.put_aside(message, created, outcome)
+        await self.book.send(replies_of([message.delivered]), ACK)
+
+    async def _stop(self, batch: Batch, outcome: Outcome) -> None:
+        """End over *batch*: its messages come again, or are dead letters where they cannot."""
+        if not await self._give_back(batch.deliveries, outcome):
+            raise self.stopped(batch, outcome.reason)
+        raise Stopped(
+            f"{self.named(batch)} could not be processed: {outcome.reason}; what the server does "
+            f"not deliver again, by maxDeliver of consumer {self.consumer.name} or since the "
+            "stream was made anew, is among the dead letters: mend the cause, send it again with "
+            "`logpipeline dlq retry`, and start again"
+        )
+
+    async def _give_back(self, deliveries: Iterable[Delivered], outcome: Outcome) -> int:
+        """Let others have messages at once. One that the server would deliver to nobody any more
+        becomes a dead letter; return how many did.
+
+        Raises:
+            Stopped: that is not possible.
+        """
+        most, given = self.consumer.max_deliver, list(deliveries)
+        last = [each for each in given if 0 < most <= each.deliveries or not each.message.reply]
+        others = [each for each in given if each not in last] if last else given
+        await self.book.send(replies_of(others), b"-NAK")
+        for delivered in last:
+            message = Message(self.reading.subjects, self.stream, self.partition, delivered)
+            await self._reject(message, outcome)
+        return len(last)
+
+    async def close(self) -> None:
+        """Acknowledge what was processed, and let others have the rest at once."""
+        if self._reader is not None:
+            # First, or the server delivers to us again what we give back.
+            self.queue.extend(await self._reader.drain())
+        if self._was_open and self.reading.js.connection.is_connected:
+            begun = [each.delivered for each in (*self._in_hand, *self._singles)]
+            try:
+                await self._give_back([*begun, *self.queue], Outcome("reject", ENDED))
+            except Stopped as error:
+                # The server gives it up when its time is over, and says so.
+                extra = {"stream": self.stream, "reason": str(error)}
+                log.error("a last delivery was not kept", extra=extra)
+        await super().close()
+
+    async def close_reader(self) -> None:
+        """Stop reading. What was fetched is kept: for the server it is ours, also after a cut."""
+        held = [*self.queue, *(self._reader.held if self._reader is not None else [])]
+        await super().close_reader()
+        self.queue.extend(held)
+
+    def in_hand(self) -> list[str]:
+        """Return the replies of the messages that were handed out, or wait to be once more."""
+        return replies_of(each.delivered for each in (*self._in_hand, *self._singles))
