@@ -1,9 +1,10 @@
 """Grafana Loki, by its push API in JSON.
 
 Loki drops an entry that has the labels, the timestamp, the line and the structured metadata of one
-that it holds already. That is what makes a repeated batch harmless as long as Loki holds the
-entries in memory. So the metadata name the message that a line came in, and not its batch, which
-is cut in another way when it comes again; and two lines of different messages are never one.
+that is still in the open block of its stream, 256 KB unless its configuration says otherwise. That
+is what makes a small batch that comes again harmless. So the metadata name the message that a line
+came in, and not its batch, which is cut in another way when it comes again; and two lines of
+different messages are never one.
 
 Within a message, which may hold the same line twice, Loki would drop the second one; and it knows
 no order among entries of one timestamp. So the lines of a message that have the same time get
