@@ -19,7 +19,7 @@ from logpipeline.nats.jetstream import (
     ApiError,
     JetStream,
 )
-from logpipeline.nats.pull import Delivered, read_reply
+from logpipeline.nats.pull import Delivered, ReaderClosed, read_reply
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline
 
@@ -50,6 +50,9 @@ class PushReader:
         self._arrived = asyncio.Event()
         self._listener: Listener | None = None
         self._session = 0
+        # The number of the last delivery, among all of the consumer.
+        self._delivery = 0
+        self._is_other_consumer = False
 
     async def open(self) -> None:
         """Start listening."""
@@ -66,9 +69,12 @@ class PushReader:
         """Return the messages that came: at once if there are some, else after at most *timeout_s*.
 
         Raises:
+            ReaderClosed: the consumer was made anew, or its server lost what it had delivered.
             NotSent: the connection is gone.
         """
         if not self._queue:
+            if self._is_other_consumer:
+                raise ReaderClosed("the numbers of the consumer's deliveries went back")
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -85,13 +91,20 @@ class PushReader:
 
     def _receive(self, message: RawMessage) -> None:
         if message.reply.startswith(b"$JS.ACK."):
+            delivered = read_reply(message)
+            # Sequences of a stream that was made anew would look like messages that were processed.
+            self._is_other_consumer |= delivered.delivery <= self._delivery
+            if self._is_other_consumer:
+                self._arrived.set()
+                return
+            self._delivery = delivered.delivery
             size = len(message.data) + len(message.headers)
             if self._queue and self._bytes + size > self._bytes_max:
                 if not self.dropped:
                     log.warning("messages come faster than they are read", extra={"at": "push"})
                 self.dropped += 1
                 return
-            self._queue.append(read_reply(message))
+            self._queue.append(delivered)
             self._bytes += size
         elif message.status == 100 and message.reply:
             self._answers.append(message.reply.decode())

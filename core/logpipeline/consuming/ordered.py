@@ -23,12 +23,17 @@ from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.filelock import FileLock, FileLocked
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError, StoredMessage
+from logpipeline.nats.jetstream import (
+    CONSUMER_NOT_FOUND,
+    STREAM_NOT_FOUND,
+    ApiError,
+    StoredMessage,
+)
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import BadRecord, StreamPosition
 from logpipeline.statefile import StateBroken, read_state, write_state
-from logpipeline.streamstate import Verdict, judge, state_of, time_at
+from logpipeline.streamstate import StreamState, Verdict, judge, state_of, time_at
 
 KIND = "logpipeline-consume"
 VERSION = 1
@@ -38,6 +43,8 @@ log = logging.getLogger(__name__)
 FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
+# Errors that say that the consumer, or all of the stream, is not there.
+GONE = (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND)
 
 
 class StateFile:
@@ -150,23 +157,33 @@ class OrderedReader(PartitionReader):
 
     async def prepare(self) -> None:
         """Check that the stream still is the one of our position, and wind the consumer."""
-        info = await self.reading.js.stream_info(self.stream)
-        if info is None:
-            raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
-        stream = state_of(info)
         if self._progress is None:
             self._progress = self._stored()
             self._resume_until = self._progress.working if self._progress else 0
+        stream = await self._stream()
         if self._progress is None:
             time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
             position = StreamPosition(stream.created, self.consumer.done, time_ns or 0)
             await self._save(ReadProgress(position))
-        else:
+        self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
+        self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
+
+    async def _stream(self) -> StreamState:
+        """Return the stream as it is now.
+
+        Raises:
+            StateForeign: it is not the one of our position any more.
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        info = await self.reading.js.stream_info(self.stream)
+        if info is None:
+            raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
+        stream = state_of(info)
+        if self._progress is not None:
             position = self._progress.position
             found = await time_at(self.reading.js, self.stream, stream, position.sequence)
             self._judge(judge(position, stream, found), position)
-        self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
-        self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
+        return stream
 
     def _judge(self, verdict: Verdict, position: StreamPosition) -> None:
         if verdict is Verdict.GOOD:
@@ -226,25 +243,29 @@ class OrderedReader(PartitionReader):
                 return self._batch(messages, may_repeat=False)
             await self.fill_queue()
             if not self.queue:
-                await self._look_for_strays()
+                await self._look_at_server()
 
     def _batch(self, messages: Sequence[Message], *, may_repeat: bool, tries: int = 0) -> Batch:
         assert self._progress is not None
         created = self._progress.position.created
         return Batch(messages, created=created, may_repeat=may_repeat, tries=tries)
 
-    async def _look_for_strays(self) -> None:
-        """Notice what the consumer delivered to a reader that is gone: a pull of a reader that
+    async def _look_at_server(self) -> None:
+        """Notice what no delivery tells: a stream that is another one now, a push consumer that is
+        gone, and messages that were delivered to a reader that is gone. A pull of a reader that
         hangs, or whose machine is gone, waits at the server for a while yet.
         """
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._looked_at_s < LOOK_S or not self.consumer.is_contiguous:
+        if now_s - self._looked_at_s < LOOK_S:
             return
         self._looked_at_s = now_s
         try:
             found = await find(self.reading.js, self.stream, self.consumer.name)
+            await self._stream()
         except (NotSent, OutcomeUnknown, ApiError) as error:
             log.debug("not looked", extra={"stream": self.stream, "reason": str(error)})
+            if isinstance(error, ApiError) and error.err_code in GONE:
+                await self.open()
             return
         if changed := self.consumer.differs(found):
             log.warning(
