@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -249,6 +250,62 @@ async def test_a_notebook_reads_though_a_loop_runs(streams: Streams, where: dict
     assert sorted(texts([*done, *rest])) == sorted(streams.written)
     with pytest.raises(logpipeline.ConsumeError, match="the reader is closed"):
         next(kept[0])
+
+
+@pytest.mark.parametrize("settles", [False, True])
+async def test_an_interrupt_costs_a_script_no_batch(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch, settles: bool
+) -> None:
+    """A batch that came just with it was not returned: the next call returns it, and none before
+    acknowledges it.
+    """
+    real = Future.result
+
+    def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+        real(self, timeout)
+        monkeypatch.setattr(Future, "result", real)
+        raise KeyboardInterrupt
+
+    def read() -> list[int]:
+        options: Any = {"partitions": "1", "until_caught_up": True}
+        with logpipeline.open_blocking_reader("script", **where, **options) as reader:
+            seen = [next(reader).first]
+            monkeypatch.setattr(Future, "result", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(reader)
+            if settles:
+                reader.settle()
+                assert reader.counts.processed == 1
+            return [*seen, *(batch.first for batch in reader)]
+
+    async with asyncio.timeout(READ_S):
+        seen = await asyncio.to_thread(read)
+
+    assert seen == list(range(1, MESSAGES + 1))
+
+
+async def test_a_script_goes_on_after_an_interrupt_that_came_before_a_batch(
+    streams: Streams, where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that waited is over, and the next one waits anew."""
+    real = Future.result
+
+    def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+        monkeypatch.setattr(Future, "result", real)
+        raise KeyboardInterrupt
+
+    options: Any = {"partitions": "1", "deliver": "new"}
+    async with asyncio.timeout(READ_S):
+        with logpipeline.open_blocking_reader("script", **where, **options) as reader:
+            monkeypatch.setattr(Future, "result", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                reader.next()
+            await eventually(reader.lag)
+            await streams.send(HOSTS[1])
+            batch = await asyncio.to_thread(reader.next)
+
+    assert batch is not None
+    assert batch.first == MESSAGES + 1
 
 
 async def test_a_reader_that_cannot_begin_says_why_where_it_is_opened(

@@ -289,14 +289,16 @@ class Reader:
             self._settling = asyncio.create_task(
                 self._settle(*self._current), name="consume-settle"
             )
-        if self._settling is None:
+        # Not read again: another task may wait for the same one, and be first to see its end.
+        settling = self._settling
+        if settling is None:
             return
         try:
             # Where the caller does not wait (a time limit, an interrupt), it goes on, and the next
             # call waits for it: a batch that is settled by halves would hold up its partition.
-            await asyncio.shield(self._settling)
+            await asyncio.shield(settling)
         finally:
-            if self._settling.done():
+            if settling.done() and self._settling is settling:
                 self._settling = None
 
     async def _settle(self, reader: PartitionReader, batch: Batch) -> None:
