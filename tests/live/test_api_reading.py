@@ -89,6 +89,27 @@ async def test_a_kept_generator_keeps_the_partitions(where: dict[str, Any]) -> N
         await batches.aclose()
 
 
+@pytest.mark.parametrize("members", [("a", "b", "c"), ("same", "same", "same")])
+async def test_of_readers_that_begin_at_once_one_reads(
+    streams: Streams, where: dict[str, Any], members: tuple[str, ...]
+) -> None:
+    """Without a group; each looks for others before any of them can be seen."""
+
+    async def read(member: str) -> list[logpipeline.Batch]:
+        options: Any = {**where, "member": member, "count": PARTITIONS * MESSAGES}
+        return [batch async for batch in logpipeline.consume("billing", **options)]
+
+    async with asyncio.timeout(READ_S):
+        found = await asyncio.gather(*map(read, members), return_exceptions=True)
+
+    refused = [one for one in found if isinstance(one, logpipeline.ReaderBusy)]
+    assert len(refused) == len(members) - 1
+    assert all("is being read by" in str(one) for one in refused)
+    assert [sorted(texts(one)) for one in found if isinstance(one, list)] == [
+        sorted(streams.written)
+    ]
+
+
 async def test_a_reader_ends_when_it_is_asked_to(streams: Streams, where: dict[str, Any]) -> None:
     """After so many messages, then when none is left; the last batch counts as processed."""
     async with asyncio.timeout(READ_S):

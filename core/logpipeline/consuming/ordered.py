@@ -18,11 +18,11 @@ from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.message import PROCESSED, Batch, Message
 from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
-from logpipeline.consuming.partition_reader import PartitionReader, Reading, replies_of
+from logpipeline.consuming.partition_reader import NS, PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.filelock import FileLock, FileLocked
-from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import (
     CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
+# A reader without a group makes sure so often that no other one took it for dead.
+CHECKS_PER_TAKEOVER = 4
 # Errors that say that the consumer, or all of the stream, is not there.
 GONE = (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND)
 
@@ -134,6 +136,7 @@ class OrderedReader(PartitionReader):
         # Messages up to here were delivered to some reader: the consumer may not bring them again.
         self._fill_until = 0
         self._looked_at_s = 0.0
+        self._checked_at_s = 0.0
         # Until here messages are handed out one by one, to find the one that cannot be processed.
         self._single_until = 0
         # The last message of the batch during which a former reader died, or `NEXT_ALONE`.
@@ -335,11 +338,7 @@ class OrderedReader(PartitionReader):
                     self.stream, sequence + 1, self.consumer.filter
                 )
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                if isinstance(error, ApiError) and not error.is_trouble:
-                    raise
-                log.debug("not fetched yet", extra={"stream": self.stream, "reason": str(error)})
-                await self.reading.js.connection.wait_connected()
-                await asyncio.sleep(FETCH_AGAIN_S)
+                await self._wait_for_server(error)
             else:
                 headers_only = bool(self.consumer.config.get("headers_only"))
                 return _delivered(stored, headers_only=headers_only) if stored else None
@@ -355,9 +354,35 @@ class OrderedReader(PartitionReader):
         await self.claim_is_ours()
 
     async def claim_is_ours(self) -> None:
-        """Raise `Fenced` where another member took the partition over meanwhile."""
-        if self.claim is not None and self.options.state != KV and self.options.group:
-            await self.claim.check()
+        """Raise `Fenced` where another reader took the partition over meanwhile; a server that is
+        away is waited for.
+        """
+        is_group = self.options.group
+        if self.claim is None or (is_group and self.options.state == KV):
+            # No claim, or one that each batch writes.
+            return
+        takeover_after_s = self.reading.pipeline.spec.collectors.takeover_after_ns / NS
+        now_s = asyncio.get_running_loop().time()
+        is_fresh = now_s - self._checked_at_s < takeover_after_s / CHECKS_PER_TAKEOVER
+        if is_fresh and not is_group:
+            # A reader alone is followed only by one that saw no sign of it for so long.
+            return
+        while True:
+            try:
+                await self.claim.check()
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                await self._wait_for_server(error)
+            else:
+                self._checked_at_s = now_s
+                return
+
+    async def _wait_for_server(self, error: Exception) -> None:
+        """Wait until it is worth to ask once more; raise *error* where it is not."""
+        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
+            raise error
+        log.debug("asked in vain", extra={"stream": self.stream, "reason": str(error)})
+        await self.reading.js.connection.wait_connected()
+        await asyncio.sleep(FETCH_AGAIN_S)
 
     async def settle(self, batch: Batch) -> None:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""

@@ -25,6 +25,7 @@ from logpipeline.consuming.options import (
     BadOption,
     ConsumeError,
     ConsumeOptions,
+    ReaderBusy,
     StateForeign,
     checked,
     event_times_of,
@@ -127,6 +128,8 @@ class Reader:
         if strange := sorted(set(options.positions or ()) - self._streams):
             raise BadOption(f"positions: {strange[0]} is not a stream of pipeline {pipeline.name}")
         self._readers: dict[int, PartitionReader] = {}
+        # Partitions that were ours once.
+        self._claimed: set[int] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._settled: dict[int, asyncio.Event] = {}
         self._ready: asyncio.Queue[tuple[PartitionReader, Batch] | Exception] = asyncio.Queue()
@@ -409,9 +412,21 @@ class Reader:
 
     async def _claim(self, partition: int, living: list[str]) -> None:
         found = (await self._claims.read(partition)).record
-        is_group = self.options.group
-        if may_take(found, incarnation=self._incarnation, living=living, is_group=is_group):
+        is_free = may_take(
+            found,
+            incarnation=self._incarnation,
+            living=living,
+            is_group=self.options.group,
+            was_ours=partition in self._claimed,
+        )
+        if is_free:
             await self._take(partition)
+        elif found is not None and not self.options.group:
+            raise ReaderBusy(
+                f"{found.owner} reads as consumer {self.options.name} now: we were silent for so "
+                "long that we were taken for dead; stop one of the two, or share the work: start "
+                "all of them with --group"
+            )
 
     async def _take_all(self) -> None:
         for number in self._partitions:
@@ -428,6 +443,7 @@ class Reader:
             held = await self._claims.take(partition)
             if held is None:
                 return
+            self._claimed.add(partition)
             reader = OrderedReader(self._reading, partition, held, self._file)
         self._readers[partition] = reader
         settled = self._settled[partition] = asyncio.Event()
@@ -457,7 +473,7 @@ class Reader:
             await reader.close()
 
     async def _lost(self, reader: PartitionReader, error: Fenced) -> None:
-        log.warning("another member reads on: %s", error, extra={"stream": reader.stream})
+        log.warning("another reader goes on: %s", error, extra={"stream": reader.stream})
         await self._drop(reader)
         await reader.close_reader()
 
