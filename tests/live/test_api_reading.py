@@ -152,6 +152,36 @@ async def test_a_reader_goes_on_after_a_call_that_was_given_up(
     assert sorted(texts(found)) == sorted(streams.written)
 
 
+async def test_a_member_waits_for_a_server_that_is_away(
+    streams: Streams, where: dict[str, Any]
+) -> None:
+    """Though it asks, before it hands out what it has, whether the partition still is its own."""
+    found: list[logpipeline.Batch] = []
+    options: Any = {"group": True, "ack": "all", "batch": 2}
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader("billing", **where, **options) as reader,
+    ):
+        found.append(await anext(reader))
+        await eventually(lambda: reader._ready.qsize() == PARTITIONS - 1)
+        await streams.server.stop()
+        coming = asyncio.create_task(reader.next())
+        await eventually(lambda: coming.done() or not is_connected(reader))
+        await streams.server.start()
+        while batch := await coming:
+            found.append(batch)
+            if len(set(texts(found))) == len(streams.written):
+                break
+            coming = asyncio.create_task(reader.next())
+
+    assert set(texts(found)) == set(streams.written)
+
+
+def is_connected(reader: logpipeline.Reader) -> bool:
+    """Whether it has a connection to its server."""
+    return reader._reading.js.connection.is_connected
+
+
 async def test_a_reader_says_what_is_left(where: dict[str, Any]) -> None:
     """Of each partition that it may read; what is in hand is not done yet."""
     left = {0: MESSAGES, 2: MESSAGES}
