@@ -152,6 +152,25 @@ async def test_a_reader_goes_on_after_a_call_that_was_given_up(
     assert sorted(texts(found)) == sorted(streams.written)
 
 
+async def test_a_reader_acknowledges_before_its_consumer_stops(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Which delivers no more than may wait for that, whatever *ack* says."""
+    consumer = {"name": "audit", "maxAckPending": 4}
+    async with (
+        asyncio.timeout(READ_S),
+        streams_on(nats_server, tmp_path / "pipeline", consumers=[consumer]) as streams,
+    ):
+        await streams.write(MESSAGES)
+        options: Any = {"ack": "every=100", "count": PARTITIONS * MESSAGES}
+        batches = logpipeline.consume(
+            "audit", pipeline=streams.file, nats=nats_server.url, **options
+        )
+        found = [batch async for batch in batches]
+
+    assert sorted(texts(found)) == sorted(streams.written)
+
+
 async def test_a_member_waits_for_a_server_that_is_away(
     streams: Streams, where: dict[str, Any]
 ) -> None:

@@ -141,6 +141,11 @@ class Consumer:
         return max(0, int(self.config.get("max_deliver", 0)))
 
     @property
+    def max_ack_pending(self) -> int:
+        """The messages that it delivers before one of them is acknowledged; 0: no limit."""
+        return max(0, int(self.config.get("max_ack_pending", 0)))
+
+    @property
     def deliver_subject(self) -> str:
         """The subject that a push consumer sends to; empty for a pull consumer."""
         return str(self.config.get("deliver_subject", ""))
