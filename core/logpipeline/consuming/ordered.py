@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
+# So many skipped messages are kept until a message behind them is processed.
+PASSED_MAX = 100
 # A reader without a group makes sure so often that no other one took it for dead.
 CHECKS_PER_TAKEOVER = 4
 # Errors that say that the consumer, or all of the stream, is not there.
@@ -135,6 +137,8 @@ class OrderedReader(PartitionReader):
         self._in_hand: list[Message] = []
         # Messages up to here were delivered to some reader: the consumer may not bring them again.
         self._fill_until = 0
+        # What was skipped behind the position; it is acknowledged with what stands behind it.
+        self._passed: dict[int, Delivered] = {}
         self._looked_at_s = 0.0
         self._checked_at_s = 0.0
         # Until here messages are handed out one by one, to find the one that cannot be processed.
@@ -296,21 +300,32 @@ class OrderedReader(PartitionReader):
         """Return messages that are there, in order and without a gap, as many as make a batch."""
         messages: list[Message] = []
         last, most = self.sequence, self.options.batch_max
-        passed: Delivered | None = None
         while len(messages) < most:
             delivered = await self._following(last)
             if delivered is None:
                 break
             last = delivered.sequence
-            message = await self.admit(delivered, self._created)
+            message = None
+            if last not in self._passed:
+                message = await self.admit(delivered, self._created)
             if message is None:
-                passed = delivered
+                if delivered.message.reply or last not in self._passed:
+                    self._passed[last] = delivered
+                if len(self._passed) < PASSED_MAX:
+                    continue
+                if messages:
+                    break
+                await self._advance([delivered])
                 continue
             messages.append(message)
             if last <= self._single_until:
                 break
-        if passed is not None and not messages:
-            await self._advance([passed])
+        if messages:
+            # Those behind the batch stay where they are: it may be split, or come again.
+            behind = [n for n in sorted(self._passed, reverse=True) if n > messages[-1].sequence]
+            self.queue.extendleft(self._passed[number] for number in behind)
+        elif last > self.sequence:
+            await self._advance([self._passed[last]])
         return messages
 
     async def _following(self, last: int) -> Delivered | None:
@@ -421,11 +436,14 @@ class OrderedReader(PartitionReader):
         await self._save(ReadProgress(position, working))
         # The position is kept, the server does not know yet: what it delivers again is skipped.
         reach("consume.saved")
-        await self.book.add(replies_of(done), len(done))
+        over = [number for number in sorted(self._passed) if number <= last.sequence]
+        passed = [self._passed.pop(number) for number in over]
+        # One may be among both; with the policy all, the last reply counts.
+        await self.book.add(list(dict.fromkeys(replies_of([*passed, *done]))), len(done))
 
     def in_hand(self) -> list[str]:
-        """Return the replies of the messages that were handed out."""
-        return replies_of(each.delivered for each in self._in_hand)
+        """Return the replies of the messages that were handed out, and of those skipped before."""
+        return replies_of([*self._passed.values(), *(each.delivered for each in self._in_hand)])
 
     async def close(self) -> None:
         """Acknowledge what was processed, stop reading, and let another one have the partition."""
