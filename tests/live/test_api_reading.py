@@ -171,6 +171,25 @@ async def test_a_reader_acknowledges_before_its_consumer_stops(
     assert sorted(texts(found)) == sorted(streams.written)
 
 
+async def test_a_batch_that_is_being_settled_when_its_reader_ends_is_settled(
+    streams: Streams, where: dict[str, Any]
+) -> None:
+    """The caller did not wait for it, and the reader does, for a while."""
+    options: Any = {**where, "state": "kv", "partitions": "1"}
+    async with asyncio.timeout(READ_S):
+        async with logpipeline.open_reader("billing", **options) as reader:
+            seen = [(await anext(reader)).first]
+            streams.server.suspend()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await reader.settle()
+            asyncio.get_running_loop().call_later(0.5, streams.server.resume)
+        batches = logpipeline.consume("billing", **options, until_caught_up=True)
+        seen += [batch.first async for batch in batches]
+
+    assert seen == list(range(1, MESSAGES + 1))
+
+
 async def test_a_member_waits_for_a_server_that_is_away(
     streams: Streams, where: dict[str, Any]
 ) -> None:

@@ -88,8 +88,9 @@ class StateFile:
             self._streams = streams
 
     def close(self) -> None:
-        """Unlock the file for another process."""
-        self._lock.close()
+        """Unlock the file for another process, once nothing is being written to it."""
+        with self._writing:
+            self._lock.close()
 
 
 def _locked(path: Path) -> FileLock:

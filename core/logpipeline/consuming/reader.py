@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 LOOKS_PER_TAKEOVER = 10
 # After so long without a message it is checked whether any is left.
 IDLE_S = 0.5
+# A reader that ends waits so long for what became of its last batch to be noted.
+SETTLE_S = 5.0
 # Characters of a name, before what makes it unique.
 NAME_CHARS = 50
 CLOSED = "the reader is closed: open a new one"
@@ -495,6 +497,8 @@ class Reader:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
         if self._settling is not None:
+            # What was processed would come again; a server that is away is not waited for.
+            await asyncio.wait([self._settling], timeout=SETTLE_S)
             self._settling.cancel()
             await asyncio.wait([self._settling])
         self._current = None
