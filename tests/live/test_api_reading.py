@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,6 +89,27 @@ async def test_a_kept_generator_keeps_the_partitions(where: dict[str, Any]) -> N
         await batches.aclose()
 
 
+@pytest.mark.parametrize("members", [("a", "b", "c"), ("same", "same", "same")])
+async def test_of_readers_that_begin_at_once_one_reads(
+    streams: Streams, where: dict[str, Any], members: tuple[str, ...]
+) -> None:
+    """Without a group; each looks for others before any of them can be seen."""
+
+    async def read(member: str) -> list[logpipeline.Batch]:
+        options: Any = {**where, "member": member, "count": PARTITIONS * MESSAGES}
+        return [batch async for batch in logpipeline.consume("billing", **options)]
+
+    async with asyncio.timeout(READ_S):
+        found = await asyncio.gather(*map(read, members), return_exceptions=True)
+
+    refused = [one for one in found if isinstance(one, logpipeline.ReaderBusy)]
+    assert len(refused) == len(members) - 1
+    assert all("is being read by" in str(one) for one in refused)
+    assert [sorted(texts(one)) for one in found if isinstance(one, list)] == [
+        sorted(streams.written)
+    ]
+
+
 async def test_a_reader_ends_when_it_is_asked_to(streams: Streams, where: dict[str, Any]) -> None:
     """After so many messages, then when none is left; the last batch counts as processed."""
     async with asyncio.timeout(READ_S):
@@ -128,6 +150,74 @@ async def test_a_reader_goes_on_after_a_call_that_was_given_up(
 
     assert in_order(texts(found))
     assert sorted(texts(found)) == sorted(streams.written)
+
+
+async def test_a_reader_acknowledges_before_its_consumer_stops(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Which delivers no more than may wait for that, whatever *ack* says."""
+    consumer = {"name": "audit", "maxAckPending": 4}
+    async with (
+        asyncio.timeout(READ_S),
+        streams_on(nats_server, tmp_path / "pipeline", consumers=[consumer]) as streams,
+    ):
+        await streams.write(MESSAGES)
+        options: Any = {"ack": "every=100", "count": PARTITIONS * MESSAGES}
+        batches = logpipeline.consume(
+            "audit", pipeline=streams.file, nats=nats_server.url, **options
+        )
+        found = [batch async for batch in batches]
+
+    assert sorted(texts(found)) == sorted(streams.written)
+
+
+async def test_a_batch_that_is_being_settled_when_its_reader_ends_is_settled(
+    streams: Streams, where: dict[str, Any]
+) -> None:
+    """The caller did not wait for it, and the reader does, for a while."""
+    options: Any = {**where, "state": "kv", "partitions": "1"}
+    async with asyncio.timeout(READ_S):
+        async with logpipeline.open_reader("billing", **options) as reader:
+            seen = [(await anext(reader)).first]
+            streams.server.suspend()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await reader.settle()
+            asyncio.get_running_loop().call_later(0.5, streams.server.resume)
+        batches = logpipeline.consume("billing", **options, until_caught_up=True)
+        seen += [batch.first async for batch in batches]
+
+    assert seen == list(range(1, MESSAGES + 1))
+
+
+async def test_a_member_waits_for_a_server_that_is_away(
+    streams: Streams, where: dict[str, Any]
+) -> None:
+    """Though it asks, before it hands out what it has, whether the partition still is its own."""
+    found: list[logpipeline.Batch] = []
+    options: Any = {"group": True, "ack": "all", "batch": 2}
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader("billing", **where, **options) as reader,
+    ):
+        found.append(await anext(reader))
+        await eventually(lambda: reader._ready.qsize() == PARTITIONS - 1)
+        await streams.server.stop()
+        coming = asyncio.create_task(reader.next())
+        await eventually(lambda: coming.done() or not is_connected(reader))
+        await streams.server.start()
+        while batch := await coming:
+            found.append(batch)
+            if len(set(texts(found))) == len(streams.written):
+                break
+            coming = asyncio.create_task(reader.next())
+
+    assert set(texts(found)) == set(streams.written)
+
+
+def is_connected(reader: logpipeline.Reader) -> bool:
+    """Whether it has a connection to its server."""
+    return reader._reading.js.connection.is_connected
 
 
 async def test_a_reader_says_what_is_left(where: dict[str, Any]) -> None:
@@ -249,6 +339,62 @@ async def test_a_notebook_reads_though_a_loop_runs(streams: Streams, where: dict
     assert sorted(texts([*done, *rest])) == sorted(streams.written)
     with pytest.raises(logpipeline.ConsumeError, match="the reader is closed"):
         next(kept[0])
+
+
+@pytest.mark.parametrize("settles", [False, True])
+async def test_an_interrupt_costs_a_script_no_batch(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch, settles: bool
+) -> None:
+    """A batch that came just with it was not returned: the next call returns it, and none before
+    acknowledges it.
+    """
+    real = Future.result
+
+    def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+        real(self, timeout)
+        monkeypatch.setattr(Future, "result", real)
+        raise KeyboardInterrupt
+
+    def read() -> list[int]:
+        options: Any = {"partitions": "1", "until_caught_up": True}
+        with logpipeline.open_blocking_reader("script", **where, **options) as reader:
+            seen = [next(reader).first]
+            monkeypatch.setattr(Future, "result", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(reader)
+            if settles:
+                reader.settle()
+                assert reader.counts.processed == 1
+            return [*seen, *(batch.first for batch in reader)]
+
+    async with asyncio.timeout(READ_S):
+        seen = await asyncio.to_thread(read)
+
+    assert seen == list(range(1, MESSAGES + 1))
+
+
+async def test_a_script_goes_on_after_an_interrupt_that_came_before_a_batch(
+    streams: Streams, where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that waited is over, and the next one waits anew."""
+    real = Future.result
+
+    def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+        monkeypatch.setattr(Future, "result", real)
+        raise KeyboardInterrupt
+
+    options: Any = {"partitions": "1", "deliver": "new"}
+    async with asyncio.timeout(READ_S):
+        with logpipeline.open_blocking_reader("script", **where, **options) as reader:
+            monkeypatch.setattr(Future, "result", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                reader.next()
+            await eventually(reader.lag)
+            await streams.send(HOSTS[1])
+            batch = await asyncio.to_thread(reader.next)
+
+    assert batch is not None
+    assert batch.first == MESSAGES + 1
 
 
 async def test_a_reader_that_cannot_begin_says_why_where_it_is_opened(

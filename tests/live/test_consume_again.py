@@ -4,13 +4,20 @@ one consumer had given up.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
+import logpipeline
+from components.consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
 from logpipeline.embedded import EmbeddedServer
+from waiting import eventually
+
+# A net for hangs, wide enough for a machine that runs other tests beside.
+READ_S = 60
 
 
 @pytest.fixture
@@ -41,6 +48,34 @@ async def test_lines_that_a_shipper_sent_again_are_handed_out_once(
     log = await reading.ends(0)
     assert sorted(reading.lines) == sorted(streams.written)
     assert f"{PARTITIONS} sent again" in log
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+async def test_all_that_is_skipped_is_acknowledged(streams: Streams, batch: int) -> None:
+    """Runs of it before, between and behind what is handed out; none is delivered once more."""
+    for start in range(3):
+        for host in HOSTS:
+            lines = [f"{line}\n" for line in streams.written if line.startswith(f"{host} ")]
+            for end in range(start + 1, start + 6):
+                data = "".join(lines[start:end]).encode()
+                await streams.store(host, len("".join(lines[:start])), data, again=True)
+        if start < 2:
+            await streams.write(1)
+    options: Any = {"pipeline": streams.file, "nats": streams.server.url, "batch": batch}
+    found: list[str] = []
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader("reader", **options) as reader,
+    ):
+        while len(found) < len(streams.written):
+            found += [line.text.decode() for line in (await anext(reader)).lines]
+        await reader.settle()
+        await eventually(lambda: streams.is_caught_up("reader"), within_s=READ_S)
+        counts = reader.counts
+
+    assert in_order(found)
+    assert sorted(found) == sorted(streams.written)
+    assert (counts.sent_again, counts.redelivered) == (15 * PARTITIONS, 0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from components.consuming import HOSTS, Streams, in_order, streams_on
+from components.consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.statefile import write_state
 from waiting import eventually
@@ -139,6 +139,27 @@ async def test_a_member_that_was_frozen_does_not_write_on(streams: Streams, tmp_
     await other.stop()
     lines = stored(out)
     assert sorted(lines) == sorted(streams.written)
+
+
+@pytest.mark.parametrize("state", ["kv", "none"])
+async def test_a_lone_reader_that_was_frozen_ends(
+    streams: Streams, tmp_path: Path, state: str
+) -> None:
+    """Another one took it for dead and reads on, alone."""
+    words = where(state, tmp_path)
+    frozen = streams.read("reader", *words, "--member", "frozen")
+    await streams.caught_up("reader")
+    os.kill(frozen.process.pid, signal.SIGSTOP)
+    other = streams.read("reader", *words, "--member", "other")
+    await streams.write(1)
+    await other.until(PARTITIONS)
+    os.kill(frozen.process.pid, signal.SIGCONT)
+    await streams.write(1)
+    assert "other reads as consumer reader now" in await frozen.ends(1)
+    await streams.write(1)
+    await other.until(3 * PARTITIONS)
+    await other.stop()
+    assert sorted(frozen.lines + other.lines) == sorted(streams.written)
 
 
 async def test_the_state_of_another_stream_is_refused(streams: Streams, tmp_path: Path) -> None:

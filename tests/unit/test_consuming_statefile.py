@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from logpipeline.consuming import ordered
 from logpipeline.consuming.options import ReaderBusy, StateForeign
 from logpipeline.consuming.ordered import KIND, VERSION, StateFile
 from logpipeline.consuming.records import ReadProgress
@@ -35,6 +37,31 @@ def test_what_was_put_is_there_at_the_next_start(tmp_path: Path) -> None:
     assert second.get("LOGS_2") is None
     assert sorted(second.streams) == ["LOGS_0", "LOGS_1"]
     second.close()
+
+
+def test_a_file_is_not_given_up_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next reader would read the former state, and lose what is written then."""
+    is_writing, may_write = Event(), Event()
+
+    def write(*_: object) -> None:
+        is_writing.set()
+        may_write.wait()
+
+    monkeypatch.setattr(ordered, "write_state", write)
+    file = StateFile(tmp_path / "state", "billing")
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(file.put, "LOGS_0", progress(5))
+        is_writing.wait()
+        closing = threads.submit(file.close)
+        try:
+            with pytest.raises(TimeoutError):
+                closing.result(timeout=0.2)
+        finally:
+            may_write.set()
+        writing.result()
+        closing.result()
 
 
 def test_a_file_is_one_readers_at_a_time(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from logpipeline.consuming.message import Batch
 from logpipeline.consuming.opening import ReaderArguments, open_reader, taking
@@ -27,6 +27,8 @@ class BlockingReader:
     def __init__(self, reader: Reader, loop: asyncio.AbstractEventLoop) -> None:
         self._reader = reader
         self._loop = loop
+        # The call for the next batch during which this thread was interrupted.
+        self._interrupted: _Call[Batch | None] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         """Return the batches, as they come."""
@@ -41,11 +43,25 @@ class BlockingReader:
 
     def next(self) -> Batch | None:
         """Settle the batch before, and return the next one, None at the end; see `Reader.next`."""
-        return self._wait(self._reader.next())
+        self._wait_for_interrupted()
+        if self._interrupted is None:
+            self._interrupted = _Call(self._reader.next(), self._loop)
+        call = self._interrupted
+        try:
+            batch = call.result()
+        except BaseException as error:
+            if call.raised(error):
+                self._interrupted = None
+            raise
+        self._interrupted = None
+        return batch
 
     def settle(self) -> None:
         """Do now what the outcome of the last batch asks for; see `Reader.settle`."""
-        self._wait(self._reader.settle())
+        self._wait_for_interrupted()
+        # A batch that came with an interrupt was not returned yet: it has no outcome.
+        if self._interrupted is None:
+            self._wait(self._reader.settle())
 
     def caught_up(self) -> bool:
         """Return whether nothing is left to read; see `Reader.caught_up`."""
@@ -65,6 +81,13 @@ class BlockingReader:
         """Outcomes of messages so far, of all partitions."""
         return self._wait(_called(lambda: self._reader.counts))
 
+    def _wait_for_interrupted(self) -> None:
+        """Wait for the end of a call that was interrupted, and keep it if it brought something: its
+        batch is ours already, and would be acknowledged without having been returned.
+        """
+        if self._interrupted is not None and self._interrupted.brings_nothing():
+            self._interrupted = None
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return _result(work, self._loop)
 
@@ -79,15 +102,59 @@ def _result(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     Raises:
         ConsumeError: the reader is closed, and so its loop.
     """
-    if loop.is_closed():
-        work.close()
-        raise ConsumeError(CLOSED)
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
+    return _Call(work, loop).result()
+
+
+class _Call(Generic[T]):
+    """Some *work* in *loop*, for which another thread waits.
+
+    Raises:
+        ConsumeError: the reader is closed, and so its loop.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        if loop.is_closed():
+            work.close()
+            raise ConsumeError(CLOSED)
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        self._is_cancelled = False
+        self._done = asyncio.run_coroutine_threadsafe(self._run(work), loop)
+
+    def result(self) -> T:
+        """Return the result; an interrupt cancels the work, which may bring a result all the same:
+        ask again.
+        """
+        try:
+            return self._done.result()
+        except BaseException:
+            if not self._done.done():
+                # Not the future: that one would be over at once, whatever comes of the work.
+                self._loop.call_soon_threadsafe(self._cancel)
+            raise
+
+    def brings_nothing(self) -> bool:
+        """Wait for the end, and return whether the work was cancelled before it brought a result or
+        an error.
+        """
+        wait([self._done])
+        return self._done.cancelled()
+
+    def raised(self, error: BaseException) -> bool:
+        """Return whether *error* is what the work ended with, and no interrupt of this thread."""
+        is_over = self._done.done() and not self._done.cancelled()
+        return is_over and self._done.exception() is error
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        self._task = asyncio.create_task(work)
+        if self._is_cancelled:
+            self._task.cancel()
+        return await self._task
+
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 @taking(ReaderArguments)

@@ -28,15 +28,21 @@ RELEASE_DEADLINE_S = 5.0
 
 
 def may_take(
-    found: Claim | None, *, incarnation: str, living: Collection[str], is_group: bool
+    found: Claim | None,
+    *,
+    incarnation: str,
+    living: Collection[str],
+    is_group: bool,
+    was_ours: bool,
 ) -> bool:
     """Return whether the process *incarnation* may take a partition of its share that was *found*
-    claimed so. A group leaves a partition to its owner while that is among the *living* members; a
-    reader alone has looked before that no other one is there.
+    claimed so. A group leaves a partition to its owner while that is among the *living* members. A
+    reader alone has looked before that no other one is there: who has a partition that *was_ours*
+    came later, and took us for dead.
     """
     if found is None or found.released or found.incarnation == incarnation:
         return True
-    return not (is_group and found.owner in living)
+    return found.owner not in living if is_group else not was_ours
 
 
 FORMAT = RecordFormat(lambda entry: Claim.decode(entry.value))

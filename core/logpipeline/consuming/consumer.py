@@ -19,7 +19,7 @@ from logpipeline.nats.jetstream import (
     ApiError,
     JetStream,
 )
-from logpipeline.nats.pull import Delivered, read_reply
+from logpipeline.nats.pull import Delivered, ReaderClosed, read_reply
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline
 
@@ -50,6 +50,9 @@ class PushReader:
         self._arrived = asyncio.Event()
         self._listener: Listener | None = None
         self._session = 0
+        # The number of the last delivery, among all of the consumer.
+        self._delivery = 0
+        self._is_other_consumer = False
 
     async def open(self) -> None:
         """Start listening."""
@@ -73,9 +76,12 @@ class PushReader:
         """Return the messages that came: at once if there are some, else after at most *timeout_s*.
 
         Raises:
+            ReaderClosed: the consumer was made anew, or its server lost what it had delivered.
             NotSent: the connection is gone.
         """
         if not self._queue:
+            if self._is_other_consumer:
+                raise ReaderClosed("the numbers of the consumer's deliveries went back")
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -92,8 +98,8 @@ class PushReader:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is known to bring nothing more: the connection is gone."""
-        return self._connection.sessions != self._session
+        """Whether it is known to bring nothing more: the connection or the consumer is gone."""
+        return self._connection.sessions != self._session or self._is_other_consumer
 
     @property
     def held(self) -> list[Delivered]:
@@ -102,13 +108,20 @@ class PushReader:
 
     def _receive(self, message: RawMessage) -> None:
         if message.reply.startswith(b"$JS.ACK."):
+            delivered = read_reply(message)
+            # Sequences of a stream that was made anew would look like messages that were processed.
+            self._is_other_consumer |= delivered.delivery <= self._delivery
+            if self._is_other_consumer:
+                self._arrived.set()
+                return
+            self._delivery = delivered.delivery
             size = len(message.data) + len(message.headers)
             if self._queue and self._bytes + size > self._bytes_max:
                 if not self.dropped:
                     log.warning("messages come faster than they are read", extra={"at": "push"})
                 self.dropped += 1
                 return
-            self._queue.append(read_reply(message))
+            self._queue.append(delivered)
             self._bytes += size
         elif message.status == 100 and message.reply:
             self._answers.append(message.reply.decode())
@@ -143,6 +156,11 @@ class Consumer:
     def max_deliver(self) -> int:
         """The number of deliveries of a message; 0: no limit."""
         return max(0, int(self.config.get("max_deliver", 0)))
+
+    @property
+    def max_ack_pending(self) -> int:
+        """The messages that it delivers before one of them is acknowledged; 0: no limit."""
+        return max(0, int(self.config.get("max_ack_pending", 0)))
 
     @property
     def deliver_subject(self) -> str:

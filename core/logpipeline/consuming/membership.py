@@ -11,7 +11,7 @@ import logging
 from logpipeline.consuming.options import ReaderBusy
 from logpipeline.consuming.records import reader_key
 from logpipeline.group.membership import LEFT, Heartbeat, Sighting, Sightings, shows_life
-from logpipeline.nats.bucket import Bucket, Entry
+from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import PartitionRange, split
@@ -59,18 +59,46 @@ class Members:
             ReaderBusy: a rival is there.
             NotSent, OutcomeUnknown, ApiError: the bucket could not be read or written.
         """
-        own = _kind(self._value)
-        for name, entry in sorted((await self._entries()).items()):
-            is_rival = name == self.member or own != _kind(entry.value) or own == ALONE
-            if entry.value != LEFT and is_rival:
+        seen = await self._entries()
+        for name, entry in sorted(seen.items()):
+            if self._is_rival(name, entry):
                 if await self._is_alive(name, entry):
-                    raise ReaderBusy(
-                        f"consumer {self._consumer} is being read by {name}; "
-                        + _advice(own, _kind(entry.value), is_namesake=name == self.member)
-                    )
+                    raise self._busy(name, entry)
                 await self._forget(name)
-        await self._beat()
+        # Another one may have looked at the same time, and found us as little as we found it.
+        revision = await self._first_beat(seen)
+        self._value += f" {revision}".encode()
+        for name, entry in sorted((await self._entries()).items()):
+            is_new = name not in seen or seen[name].revision != entry.revision
+            is_first = _since(entry) < revision
+            if name != self.member and is_new and is_first and self._is_rival(name, entry):
+                await self._forget(self.member)
+                raise self._busy(name, entry)
         self._task = asyncio.create_task(self._heartbeat.run(), name="consume-heartbeat")
+
+    def _is_rival(self, name: str, entry: Entry) -> bool:
+        own, other = _kind(self._value), _kind(entry.value)
+        return entry.value != LEFT and (name == self.member or own != other or own == ALONE)
+
+    def _busy(self, name: str, entry: Entry) -> ReaderBusy:
+        advice = _advice(_kind(self._value), _kind(entry.value), is_namesake=name == self.member)
+        return ReaderBusy(f"consumer {self._consumer} is being read by {name}; {advice}")
+
+    async def _first_beat(self, seen: dict[str, Entry]) -> int:
+        """Write our heartbeat where none is but what was *seen*, and return its revision.
+
+        Raises:
+            ReaderBusy: a namesake was faster.
+            NotSent, OutcomeUnknown, ApiError: it may or may not be written.
+        """
+        key = reader_key(self._consumer, self.member)
+        found, former = await self._bucket.get(key), seen.get(self.member)
+        revision = found.revision if found is not None else 0
+        is_known = former is not None and former.revision == revision
+        if found is None or found.value == LEFT or is_known:
+            with contextlib.suppress(Conflict):
+                return await self._bucket.swap(key, self._value, revision=revision)
+        raise self._busy(self.member, found or Entry(self._value, 0, 0))
 
     async def leave(self) -> None:
         """Remove ourselves, so that others need not wait."""
@@ -143,6 +171,14 @@ class Members:
 
 def _silent_s(sighting: Sighting) -> float:
     return asyncio.get_running_loop().time() - sighting.revision_since_s
+
+
+def _since(entry: Entry) -> int:
+    """Return the revision of the first heartbeat of the member whose *entry* it is; the first one
+    itself does not hold it yet.
+    """
+    words = entry.value.decode("utf-8", "replace").split(" ")
+    return int(words[2]) if len(words) > 2 and words[2].isdecimal() else entry.revision
 
 
 def _kind(value: bytes) -> str:

@@ -83,7 +83,8 @@ class ConsumeOptions:
     message that is not skipped, 0: any. *positions* are for users that keep them with their
     results: the last `Batch.position` of each stream; other streams begin as without positions.
     *event_time* and *zone* are the rules of `event_times_of`; None: those of the resource's table.
-    Reading ends after *count* messages (0: never), and with *until_caught_up* when none is left.
+    Reading ends behind the batch that reaches *count* messages (0: never), and with
+    *until_caught_up* when none is left.
     """
 
     name: str

@@ -18,17 +18,22 @@ from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.message import PROCESSED, Batch, Message
 from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
-from logpipeline.consuming.partition_reader import PartitionReader, Reading, replies_of
+from logpipeline.consuming.partition_reader import NS, PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.filelock import FileLock, FileLocked
-from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError, StoredMessage
+from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import (
+    CONSUMER_NOT_FOUND,
+    STREAM_NOT_FOUND,
+    ApiError,
+    StoredMessage,
+)
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import BadRecord, StreamPosition
 from logpipeline.statefile import StateBroken, read_state, write_state
-from logpipeline.streamstate import Verdict, judge, state_of, time_at
+from logpipeline.streamstate import StreamState, Verdict, judge, state_of, time_at
 
 KIND = "logpipeline-consume"
 VERSION = 1
@@ -38,6 +43,12 @@ log = logging.getLogger(__name__)
 FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
+# So many skipped messages are kept until a message behind them is processed.
+PASSED_MAX = 100
+# A reader without a group makes sure so often that no other one took it for dead.
+CHECKS_PER_TAKEOVER = 4
+# Errors that say that the consumer, or all of the stream, is not there.
+GONE = (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND)
 
 
 class StateFile:
@@ -77,8 +88,9 @@ class StateFile:
             self._streams = streams
 
     def close(self) -> None:
-        """Unlock the file for another process."""
-        self._lock.close()
+        """Unlock the file for another process, once nothing is being written to it."""
+        with self._writing:
+            self._lock.close()
 
 
 def _locked(path: Path) -> FileLock:
@@ -126,7 +138,10 @@ class OrderedReader(PartitionReader):
         self._in_hand: list[Message] = []
         # Messages up to here were delivered to some reader: the consumer may not bring them again.
         self._fill_until = 0
+        # What was skipped behind the position; it is acknowledged with what stands behind it.
+        self._passed: dict[int, Delivered] = {}
         self._looked_at_s = 0.0
+        self._checked_at_s = 0.0
         # Until here messages are handed out one by one, to find the one that cannot be processed.
         self._single_until = 0
         # The last message of the batch during which a former reader died, or `NEXT_ALONE`.
@@ -150,23 +165,33 @@ class OrderedReader(PartitionReader):
 
     async def prepare(self) -> None:
         """Check that the stream still is the one of our position, and wind the consumer."""
-        info = await self.reading.js.stream_info(self.stream)
-        if info is None:
-            raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
-        stream = state_of(info)
         if self._progress is None:
             self._progress = self._stored()
             self._resume_until = self._progress.working if self._progress else 0
+        stream = await self._stream()
         if self._progress is None:
             time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
             position = StreamPosition(stream.created, self.consumer.done, time_ns or 0)
             await self._save(ReadProgress(position))
-        else:
+        self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
+        self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
+
+    async def _stream(self) -> StreamState:
+        """Return the stream as it is now.
+
+        Raises:
+            StateForeign: it is not the one of our position any more.
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        info = await self.reading.js.stream_info(self.stream)
+        if info is None:
+            raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
+        stream = state_of(info)
+        if self._progress is not None:
             position = self._progress.position
             found = await time_at(self.reading.js, self.stream, stream, position.sequence)
             self._judge(judge(position, stream, found), position)
-        self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
-        self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
+        return stream
 
     def _judge(self, verdict: Verdict, position: StreamPosition) -> None:
         if verdict is Verdict.GOOD:
@@ -226,25 +251,29 @@ class OrderedReader(PartitionReader):
                 return self._batch(messages, may_repeat=False)
             await self.fill_queue()
             if not self.queue:
-                await self._look_for_strays()
+                await self._look_at_server()
 
     def _batch(self, messages: Sequence[Message], *, may_repeat: bool, tries: int = 0) -> Batch:
         assert self._progress is not None
         created = self._progress.position.created
         return Batch(messages, created=created, may_repeat=may_repeat, tries=tries)
 
-    async def _look_for_strays(self) -> None:
-        """Notice what the consumer delivered to a reader that is gone: a pull of a reader that
+    async def _look_at_server(self) -> None:
+        """Notice what no delivery tells: a stream that is another one now, a push consumer that is
+        gone, and messages that were delivered to a reader that is gone. A pull of a reader that
         hangs, or whose machine is gone, waits at the server for a while yet.
         """
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._looked_at_s < LOOK_S or not self.consumer.is_contiguous:
+        if now_s - self._looked_at_s < LOOK_S:
             return
         self._looked_at_s = now_s
         try:
             found = await find(self.reading.js, self.stream, self.consumer.name)
+            await self._stream()
         except (NotSent, OutcomeUnknown, ApiError) as error:
             log.debug("not looked", extra={"stream": self.stream, "reason": str(error)})
+            if isinstance(error, ApiError) and error.err_code in GONE:
+                await self.open()
             return
         if changed := self.consumer.differs(found):
             log.warning(
@@ -272,21 +301,32 @@ class OrderedReader(PartitionReader):
         """Return messages that are there, in order and without a gap, as many as make a batch."""
         messages: list[Message] = []
         last, most = self.sequence, self.options.batch_max
-        passed: Delivered | None = None
         while len(messages) < most:
             delivered = await self._following(last)
             if delivered is None:
                 break
             last = delivered.sequence
-            message = await self.admit(delivered, self._created)
+            message = None
+            if last not in self._passed:
+                message = await self.admit(delivered, self._created)
             if message is None:
-                passed = delivered
+                if delivered.message.reply or last not in self._passed:
+                    self._passed[last] = delivered
+                if len(self._passed) < PASSED_MAX:
+                    continue
+                if messages:
+                    break
+                await self._advance([delivered])
                 continue
             messages.append(message)
             if last <= self._single_until:
                 break
-        if passed is not None and not messages:
-            await self._advance([passed])
+        if messages:
+            # Those behind the batch stay where they are: it may be split, or come again.
+            behind = [n for n in sorted(self._passed, reverse=True) if n > messages[-1].sequence]
+            self.queue.extendleft(self._passed[number] for number in behind)
+        elif last > self.sequence:
+            await self._advance([self._passed[last]])
         return messages
 
     async def _following(self, last: int) -> Delivered | None:
@@ -314,11 +354,7 @@ class OrderedReader(PartitionReader):
                     self.stream, sequence + 1, self.consumer.filter
                 )
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                if isinstance(error, ApiError) and not error.is_trouble:
-                    raise
-                log.debug("not fetched yet", extra={"stream": self.stream, "reason": str(error)})
-                await self.reading.js.connection.wait_connected()
-                await asyncio.sleep(FETCH_AGAIN_S)
+                await self._wait_for_server(error)
             else:
                 headers_only = bool(self.consumer.config.get("headers_only"))
                 return _delivered(stored, headers_only=headers_only) if stored else None
@@ -334,9 +370,35 @@ class OrderedReader(PartitionReader):
         await self.claim_is_ours()
 
     async def claim_is_ours(self) -> None:
-        """Raise `Fenced` where another member took the partition over meanwhile."""
-        if self.claim is not None and self.options.state != KV and self.options.group:
-            await self.claim.check()
+        """Raise `Fenced` where another reader took the partition over meanwhile; a server that is
+        away is waited for.
+        """
+        is_group = self.options.group
+        if self.claim is None or (is_group and self.options.state == KV):
+            # No claim, or one that each batch writes.
+            return
+        takeover_after_s = self.reading.pipeline.spec.collectors.takeover_after_ns / NS
+        now_s = asyncio.get_running_loop().time()
+        is_fresh = now_s - self._checked_at_s < takeover_after_s / CHECKS_PER_TAKEOVER
+        if is_fresh and not is_group:
+            # A reader alone is followed only by one that saw no sign of it for so long.
+            return
+        while True:
+            try:
+                await self.claim.check()
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                await self._wait_for_server(error)
+            else:
+                self._checked_at_s = now_s
+                return
+
+    async def _wait_for_server(self, error: Exception) -> None:
+        """Wait until it is worth to ask once more; raise *error* where it is not."""
+        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
+            raise error
+        log.debug("asked in vain", extra={"stream": self.stream, "reason": str(error)})
+        await self.reading.js.connection.wait_connected()
+        await asyncio.sleep(FETCH_AGAIN_S)
 
     async def settle(self, batch: Batch) -> None:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
@@ -375,11 +437,14 @@ class OrderedReader(PartitionReader):
         await self._save(ReadProgress(position, working))
         # The position is kept, the server does not know yet: what it delivers again is skipped.
         reach("consume.saved")
-        await self.book.add(replies_of(done), len(done))
+        over = [number for number in sorted(self._passed) if number <= last.sequence]
+        passed = [self._passed.pop(number) for number in over]
+        # One may be among both; with the policy all, the last reply counts.
+        await self.book.add(list(dict.fromkeys(replies_of([*passed, *done]))), len(done))
 
     def in_hand(self) -> list[str]:
-        """Return the replies of the messages that were handed out."""
-        return replies_of(each.delivered for each in self._in_hand)
+        """Return the replies of the messages that were handed out, and of those skipped before."""
+        return replies_of([*self._passed.values(), *(each.delivered for each in self._in_hand)])
 
     async def close(self) -> None:
         """Acknowledge what was processed, stop reading, and let another one have the partition."""

@@ -54,13 +54,15 @@ REJECTED = "rejected"
 
 class AckBook:
     """The acknowledgements of one partition. *policy* is the consumer's, as soon as that is known:
-    with ``all`` the last one says it of all before.
+    with ``all`` the last one says it of all before. So is *most*: the messages that it delivers
+    before one of them is acknowledged, 0 where it has no limit.
 
     A lost one costs a second delivery, which is recognised, or processed again.
     """
 
     def __init__(self, connection: Connection, acks: Acks) -> None:
         self.policy = "none"
+        self.most = 0
         self._connection = connection
         self._acks = acks
         # Replies that wait, in order.
@@ -77,7 +79,9 @@ class AckBook:
             return
         self._due += replies
         self._count += count
-        if self._acks.mode != "spaced" or 0 < self._acks.every <= self._count:
+        # With all that it may deliver waiting here, the consumer would stop for ever.
+        is_full = 0 < self.most <= 2 * len(self._due)
+        if self._acks.mode != "spaced" or 0 < self._acks.every <= self._count or is_full:
             await self.flush()
         elif self._acks.interval_s and self._timer is None:
             loop = asyncio.get_running_loop()
@@ -191,6 +195,7 @@ class PartitionReader(ABC):
                 )
                 await self.prepare()
                 self.book.policy = self.consumer.ack_policy
+                self.book.most = self.consumer.max_ack_pending
                 self._start_signs()
                 self._reader = self._make_reader()
                 await self._reader.open()

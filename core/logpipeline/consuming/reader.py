@@ -25,6 +25,7 @@ from logpipeline.consuming.options import (
     BadOption,
     ConsumeError,
     ConsumeOptions,
+    ReaderBusy,
     StateForeign,
     checked,
     event_times_of,
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 LOOKS_PER_TAKEOVER = 10
 # After so long without a message it is checked whether any is left.
 IDLE_S = 0.5
+# A reader that ends waits so long for what became of its last batch to be noted.
+SETTLE_S = 5.0
 # Characters of a name, before what makes it unique.
 NAME_CHARS = 50
 CLOSED = "the reader is closed: open a new one"
@@ -128,6 +131,8 @@ class Reader:
         if strange := sorted(set(options.positions or ()) - self._streams):
             raise BadOption(f"positions: {strange[0]} is not a stream of pipeline {pipeline.name}")
         self._readers: dict[int, PartitionReader] = {}
+        # Partitions that were ours once.
+        self._claimed: set[int] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._settled: dict[int, asyncio.Event] = {}
         self._ready: asyncio.Queue[tuple[PartitionReader, Batch] | Exception] = asyncio.Queue()
@@ -290,14 +295,16 @@ class Reader:
             self._settling = asyncio.create_task(
                 self._settle(*self._current), name="consume-settle"
             )
-        if self._settling is None:
+        # Not read again: another task may wait for the same one, and be first to see its end.
+        settling = self._settling
+        if settling is None:
             return
         try:
             # Where the caller does not wait (a time limit, an interrupt), it goes on, and the next
             # call waits for it: a batch that is settled by halves would hold up its partition.
-            await asyncio.shield(self._settling)
+            await asyncio.shield(settling)
         finally:
-            if self._settling.done():
+            if settling.done() and self._settling is settling:
                 self._settling = None
 
     async def _settle(self, reader: PartitionReader, batch: Batch) -> None:
@@ -408,9 +415,21 @@ class Reader:
 
     async def _claim(self, partition: int, living: list[str]) -> None:
         found = (await self._claims.read(partition)).record
-        is_group = self.options.group
-        if may_take(found, incarnation=self._incarnation, living=living, is_group=is_group):
+        is_free = may_take(
+            found,
+            incarnation=self._incarnation,
+            living=living,
+            is_group=self.options.group,
+            was_ours=partition in self._claimed,
+        )
+        if is_free:
             await self._take(partition)
+        elif found is not None and not self.options.group:
+            raise ReaderBusy(
+                f"{found.owner} reads as consumer {self.options.name} now: we were silent for so "
+                "long that we were taken for dead; stop one of the two, or share the work: start "
+                "all of them with --group"
+            )
 
     async def _take_all(self) -> None:
         for number in self._partitions:
@@ -427,6 +446,7 @@ class Reader:
             held = await self._claims.take(partition)
             if held is None:
                 return
+            self._claimed.add(partition)
             reader = OrderedReader(self._reading, partition, held, self._file)
         self._readers[partition] = reader
         settled = self._settled[partition] = asyncio.Event()
@@ -456,7 +476,7 @@ class Reader:
             await reader.close()
 
     async def _lost(self, reader: PartitionReader, error: Fenced) -> None:
-        log.warning("another member reads on: %s", error, extra={"stream": reader.stream})
+        log.warning("another reader goes on: %s", error, extra={"stream": reader.stream})
         await self._drop(reader)
         await reader.close_reader()
 
@@ -478,6 +498,8 @@ class Reader:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
         if self._settling is not None:
+            # What was processed would come again; a server that is away is not waited for.
+            await asyncio.wait([self._settling], timeout=SETTLE_S)
             self._settling.cancel()
             await asyncio.wait([self._settling])
         self._current = None

@@ -265,7 +265,9 @@ async def _member(do: Do, number: int, bounds: Bounds) -> None:
     )
     found = (await claims.read(0)).record
     living = do("living", found.owner) if found is not None and not found.released else ()
-    if not product.may_take(found, incarnation=incarnation, living=living, is_group=True):
+    if not product.may_take(
+        found, incarnation=incarnation, living=living, is_group=True, was_ours=False
+    ):
         return
     try:
         held = await claims.take(0)

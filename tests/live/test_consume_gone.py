@@ -1,0 +1,85 @@
+"""A stream or a push consumer that is deleted, or made anew, while it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import logpipeline
+from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
+from logpipeline.consuming import ordered
+from logpipeline.embedded import EmbeddedServer
+
+# A net for hangs, wide enough for a machine that runs other tests beside.
+READ_S = 60
+NEVER_S = 1e9
+MESSAGES = 4
+PUSH = {"name": "pushed", "type": "push", "deliverSubject": "out.logs", "ackPolicy": "none"}
+
+
+@pytest.fixture
+async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+    """Three streams with messages, and a consumer that pushes."""
+    async with streams_on(nats_server, tmp_path / "pipeline", consumers=[PUSH]) as made:
+        await made.write(MESSAGES)
+        yield made
+
+
+async def read_all(reader: logpipeline.Reader) -> None:
+    """Read what was written before."""
+    seen = 0
+    while seen < PARTITIONS * MESSAGES:
+        seen += len((await anext(reader)).messages)
+    await reader.settle()
+
+
+@pytest.mark.parametrize("has_new_lines", [True, False])
+async def test_a_pushed_stream_that_was_made_anew_ends_its_reader(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, has_new_lines: bool
+) -> None:
+    """New lines have the sequences of those that were processed, and are not taken for them: what
+    is delivered shows it, and without new lines the next look at the server.
+    """
+    if has_new_lines:
+        monkeypatch.setattr(ordered, "LOOK_S", NEVER_S)
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader(
+            "pushed", pipeline=streams.file, nats=streams.server.url, ack="none"
+        ) as reader,
+    ):
+        await read_all(reader)
+        await streams.js.call("STREAM.DELETE.LOGS_1")
+        await asyncio.to_thread(streams.run, "apply")
+        if has_new_lines:
+            await streams.send(HOSTS[1])
+
+        with pytest.raises(logpipeline.StateForeign, match="stream LOGS_1 was made anew"):
+            await reader.next()
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("CONSUMER.DELETE.LOGS_1.pushed", "pushed of stream LOGS_1 was deleted while it was read"),
+        ("STREAM.DELETE.LOGS_1", "there is no stream LOGS_1"),
+    ],
+)
+async def test_a_push_consumer_that_is_deleted_ends_its_reader(
+    streams: Streams, what: str, why: str
+) -> None:
+    """Alone or with its stream. The server says nothing to who listens: it only falls silent."""
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader(
+            "pushed", pipeline=streams.file, nats=streams.server.url, ack="none"
+        ) as reader,
+    ):
+        await read_all(reader)
+        await streams.js.call(what)
+
+        with pytest.raises(logpipeline.ConsumerGone, match=why):
+            await reader.next()
