@@ -4,17 +4,25 @@ is refused with what to do, and never read or written wrongly.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, TableFeatures
+from pyiceberg.table.update import SetLocationUpdate
 
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.formats.iceberg import IcebergLog
-from tables.erased import FORMATS, Lake, in_order
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Logs
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.storage import LocalStorage
+from tables.erased import FORMATS, IDENTIFIER, Lake, in_order
 from tables.foreign import delete_by_position
 from tables.made import BEGIN, upkeep
 
@@ -122,3 +130,82 @@ def test_a_delta_table_that_asks_more_of_writers_is_read_and_not_written(
 
     other.update_incremental()
     assert other.version() == before
+
+
+def _through_a_link(lake: Lake) -> Callable[[], Logs]:
+    """Return the logs of the same folder and catalogue, by another path."""
+    folder = Path(lake.storage.url).parent
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "table": IDENTIFIER}
+    storage = LocalStorage(link / "table")
+    return lambda: logs_of("iceberg", storage, catalog=catalog, s3=S3Options())
+
+
+def _clean(lake: Lake) -> None:
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+
+def _keep_up(lake: Lake) -> None:
+    lake.new_logs()["lines"].keep_up(datetime.now(UTC))
+
+
+def _commit(lake: Lake) -> None:
+    lake.new_logs()["lines"].commit(Change(operation="VACUUM START"))
+
+
+def _begin(lake: Lake) -> None:
+    lake.new_logs()["lines"].begin(LINES, {})
+
+
+BY_PATH = ALL | {"clean": _clean, "keep up": _keep_up, "commit": _commit, "begin": _begin}
+
+
+@pytest.mark.parametrize("act", BY_PATH.values(), ids=BY_PATH)
+def test_an_iceberg_table_is_refused_by_another_spelling_of_its_path(
+    tmp_path: Path, act: Callable[[Lake], None]
+) -> None:
+    """No URL of the catalogue would be below that path, so that no file would count as needed."""
+    folder = tmp_path / "real"
+    folder.mkdir()
+    lake = FORMATS["iceberg"](folder)
+    lake.filled()
+    before = in_order(lake.read())
+    lake.age(hours=GRACE_HOURS + 1)
+    stored = {path for path in folder.rglob("*") if path.is_file()}
+    linked = replace(
+        lake,
+        storage=LocalStorage(tmp_path / "link/table"),
+        new_logs=_through_a_link(lake),
+    )
+
+    with pytest.raises(Refused, match=r"has files at file://.*/real/table.*spec.table.path"):
+        act(linked)
+
+    assert stored <= {path for path in folder.rglob("*") if path.is_file()}
+    assert in_order(lake.read()) == before
+
+
+def test_an_iceberg_table_whose_files_have_other_urls_is_not_cleaned(tmp_path: Path) -> None:
+    """Another program may give a table another location: its files keep their URLs."""
+    folder = tmp_path / "real"
+    folder.mkdir()
+    lake = FORMATS["iceberg"](folder)
+    lake.filled()
+    before = in_order(lake.read())
+    new_logs = _through_a_link(lake)
+    log = lake.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    table = log._loaded()
+    assert table is not None
+    with table.transaction() as transaction:
+        moved = SetLocationUpdate(location=f"file://{tmp_path}/link/table/_iceberg/lines")
+        transaction._apply((moved,))
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (0, 0))
+
+    with pytest.raises(Refused, match=r"has files at file://.*/real/table.*spec.table.path"):
+        new_logs()["lines"].keep_up(datetime.now(UTC))
+
+    assert in_order(lake.read()) == before

@@ -80,6 +80,7 @@ class IcebergLog:
         self._storage = storage
         self._area = area
         self._root = storage.url if "://" in storage.url else f"file://{storage.url}"
+        self._location = f"{self._root}/{METADATA}/{area}"
         self._identifier = identifier
         self._properties = dict(properties)
         self._seen = 0
@@ -120,9 +121,10 @@ class IcebergLog:
             table = self._catalog.create_table_if_not_exists(
                 self._identifier,
                 schema=schema,
-                location=f"{self._root}/{METADATA}/{self._area}",
+                location=self._location,
                 properties={**_PROPERTIES, **properties},
             )
+            self._refuse_elsewhere(table)
             for name, value in properties.items():
                 if (found := table.properties.get(name)) != value:
                     raise Refused(
@@ -158,6 +160,7 @@ class IcebergLog:
             with self._reporting():
                 looked = datetime.now(UTC)
                 table = self._catalog.load_table(self._identifier)
+                self._refuse_elsewhere(table)
                 table.catalog = _landed_catalog(self._catalog)
                 self._refuse_overtaking(table, change)
                 change.refuse_late()
@@ -363,9 +366,26 @@ class IcebergLog:
 
     def _loaded(self) -> Table | None:
         try:
-            return self._catalog.load_table(self._identifier)
+            table = self._catalog.load_table(self._identifier)
         except NoSuchTableError:
             return None
+        self._refuse_elsewhere(table)
+        return table
+
+    def _refuse_elsewhere(self, table: Table) -> None:
+        """Refuse a table whose files have other URLs than those below this storage, maybe another
+        spelling of the same folder: a clean-up would take all files here for unneeded.
+        """
+        if (there := table.location().rstrip("/")) != self._location:
+            raise self._elsewhere(there)
+
+    def _elsewhere(self, url: str) -> Refused:
+        place = url.removesuffix(f"/{METADATA}/{self._area}")
+        return Refused(
+            f"{self._identifier} has files at {place}, and not below {self._root}: give "
+            "spec.table.path (or --path) as the catalogue spells it, or this path a table of its "
+            "own (spec.table.catalog)."
+        )
 
     def _refuse_overtaking(self, table: Table, change: Change) -> None:
         if change.transaction is None:
@@ -416,7 +436,10 @@ class IcebergLog:
             yield task
 
     def _path(self, url: str) -> str:
-        return url.removeprefix(f"{self._root}/")
+        path = url.removeprefix(f"{self._root}/")
+        if path == url:
+            raise self._elsewhere(url)
+        return path
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
