@@ -20,10 +20,13 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import CommitTableResponse, FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from pyiceberg.types import StringType
 
 from logpipeline import json_text
 from logpipeline.failpoints import reach
@@ -398,7 +401,7 @@ class IcebergLog:
 
     def _replace(self, table: Table, transaction: Transaction, change: Change) -> None:
         urls = [f"{self._root}/{entry.path}" for entry in change.added]
-        files = list(parquet_files_to_data_files(table.io, transaction.table_metadata, iter(urls)))
+        files = [_data_file(table, transaction.table_metadata, url) for url in urls]
         said = {SAID: json.dumps(dict(change.said))}
         update = transaction.update_snapshot(snapshot_properties=said)
         if not change.removed:
@@ -515,6 +518,26 @@ def _manifests(table: Table, snapshots: Collection[Snapshot]) -> set[str]:
     return lists | {
         manifest.manifest_path for each in snapshots for manifest in each.manifests(table.io)
     }
+
+
+def _data_file(table: Table, metadata: TableMetadata, url: str) -> DataFile:
+    """Return the file at *url* as a snapshot lists it, with the bounds of its columns."""
+    try:
+        return parquet_file_to_data_file(table.io, metadata, url)
+    except UnicodeEncodeError:
+        # pyiceberg cuts the greatest text after 16 characters and increments the last one. After
+        # U+D7FF come surrogates, which are no text. Bounds only save reading: the file goes
+        # without those of text.
+        prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+        schema = metadata.schema()
+        counted = {
+            f"{prefix}.{name}": "counts"
+            for name in schema.column_names
+            if isinstance(schema.find_type(name), StringType)
+        }
+        properties = {**metadata.properties, **counted}
+        unbounded = metadata.model_copy(update={"properties": properties})
+        return parquet_file_to_data_file(table.io, unbounded, url)
 
 
 def _evolve(transaction: Transaction, schema: pa.Schema) -> None:
