@@ -26,7 +26,7 @@ from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
 from logpipeline_spark.table import compaction as compact_module
 from logpipeline_spark.table import upkeep as upkeep_module
 from logpipeline_spark.table.compaction import Sizes, due, groups_of, merged
-from logpipeline_spark.table.files import FileEntry, FileName, Range
+from logpipeline_spark.table.files import FileEntry, FileName, Range, folder_of
 from logpipeline_spark.table.parquet import in_hours, plain, write_range
 from logpipeline_spark.table.scan import files as files_of
 from logpipeline_spark.table.scan import tables
@@ -306,18 +306,29 @@ def test_verify_finds_damage(
     assert report.sentences()[-1] == "The table is damaged."
 
 
-def test_compaction_of_a_damaged_hour_changes_nothing(
+def test_compaction_of_a_damaged_hour_changes_no_file_of_it(
     storage: LocalStorage, table: TableWriter
 ) -> None:
-    """It says which file cannot be read, and leaves all as it was."""
+    """It says which file cannot be read, and leaves that hour as it was; others are merged."""
     entry = files(storage)[0]
     (Path(storage.url) / entry.path).write_bytes(bytes(entry.bytes))
-    before = table_files(Path(storage.url))
 
+    def hours() -> tuple[set[str], set[str]]:
+        there = {each.path for each in files(storage)}
+        damaged = {path for path in there if folder_of(path) == folder_of(entry.path)}
+        return damaged, there - damaged
+
+    damaged, others = hours()
     with pytest.raises(Damaged, match=r"cannot be read.*run verify"):
         upkeep(storage).compact(OVER)
 
-    assert table_files(Path(storage.url)) == before
+    assert hours()[0] == damaged
+    merged_hours = {folder_of(path) for path in hours()[1]}
+    assert merged_hours == {folder_of(path) for path in others}
+    assert len(others) > len(hours()[1]) == len(merged_hours)
+    of_hour = f"{folder_of(entry.path)}/"
+    stored = {path for path in table_files(Path(storage.url)) if path.startswith(of_hour)}
+    assert stored == damaged
 
 
 def test_files_stay_for_those_who_read_them_and_go_at_last(
