@@ -10,8 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, TableFeatures
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 from pyiceberg.table.update import SetLocationUpdate
 
 from logpipeline_cli.tables import duck
@@ -20,11 +21,14 @@ from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.formats.iceberg import IcebergLog
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Logs
 from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table.compaction import groups_of
 from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
+from logpipeline_spark.table.verify import verify
 from tables.erased import FORMATS, IDENTIFIER, Lake, in_order
 from tables.foreign import delete_by_position
-from tables.made import BEGIN, upkeep
+from tables.made import BEGIN, LIFE, batch, logs, opened, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 
@@ -209,3 +213,63 @@ def test_an_iceberg_table_whose_files_have_other_urls_is_not_cleaned(tmp_path: P
         new_logs()["lines"].keep_up(datetime.now(UTC))
 
     assert in_order(lake.read()) == before
+
+
+def _optimize(table: DeltaTable) -> None:
+    table.optimize.compact()
+
+
+def _delete_a_line(table: DeltaTable) -> None:
+    table.delete("stream = 'LOGS_1' AND seq = 2")
+
+
+def _rewritten_alone(table: DeltaTable) -> None:
+    _optimize(table)
+    _delete_a_line(table)
+
+
+@pytest.mark.parametrize("rewrite", [_optimize, _rewritten_alone])
+def test_groups_of_several_streams_that_another_program_wrote_are_verified_and_merged(
+    tmp_path: Path, rewrite: Callable[[DeltaTable], None]
+) -> None:
+    """Such a program knows nothing of streams; the merged files have groups of one stream again."""
+    storage = LocalStorage(tmp_path)
+    table = opened(storage)
+    batch(table, storage, "0", 1, 3)
+    batch(table, storage, "1", 1, 3, stream="LOGS_1")
+    other = DeltaTable(f"{storage.url}/lines")
+    rewrite(other)
+    assert verify(storage, logs(storage)).problems == ()
+    batch(table, storage, "2", 4, 6)
+    batch(table, storage, "3", 4, 6, stream="LOGS_1")
+    other.update_incremental()
+    before = in_order(other.to_pyarrow_table())
+
+    assert len(upkeep(storage).compact(OVER)) == 1
+
+    [merged] = files(logs(storage))
+    lives = [group.life for group in groups_of(storage, merged.path)]
+    assert lives == [("LOGS_0", LIFE), ("LOGS_1", LIFE)]
+    other.update_incremental()
+    assert in_order(other.to_pyarrow_table()) == before
+    assert verify(storage, logs(storage)).problems == ()
+
+
+def test_a_line_that_another_program_doubled_is_found_in_groups_of_several_streams(
+    tmp_path: Path,
+) -> None:
+    """Such groups are read by stream, not left out."""
+    storage = LocalStorage(tmp_path)
+    table = opened(storage)
+    batch(table, storage, "0", 1, 3)
+    batch(table, storage, "1", 1, 3, stream="LOGS_1")
+    other = DeltaTable(f"{storage.url}/lines")
+    rows = other.to_pyarrow_table()
+    line = rows.filter(pc.equal(rows["stream"], "LOGS_1")).slice(0, 1)
+    write_deltalake(other, line, mode="append")
+    other.update_incremental()
+    _optimize(other)
+
+    problems = verify(storage, logs(storage)).problems
+
+    assert any("twice: stream LOGS_1" in problem for problem in problems)
