@@ -4,19 +4,31 @@ is refused with what to do, and never read or written wrongly.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, TableFeatures
+from deltalake import DeltaTable, TableFeatures, write_deltalake
+from pyiceberg.table.update import SetLocationUpdate
 
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.formats.iceberg import IcebergLog
-from tables.erased import FORMATS, Lake, in_order
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Logs
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table.compaction import groups_of
+from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.scan import files
+from logpipeline_spark.table.storage import LocalStorage
+from logpipeline_spark.table.verify import verify
+from tables.erased import FORMATS, IDENTIFIER, Lake, in_order
 from tables.foreign import delete_by_position
-from tables.made import BEGIN, upkeep
+from tables.made import BEGIN, LIFE, batch, logs, opened, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 
@@ -122,3 +134,142 @@ def test_a_delta_table_that_asks_more_of_writers_is_read_and_not_written(
 
     other.update_incremental()
     assert other.version() == before
+
+
+def _through_a_link(lake: Lake) -> Callable[[], Logs]:
+    """Return the logs of the same folder and catalogue, by another path."""
+    folder = Path(lake.storage.url).parent
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "table": IDENTIFIER}
+    storage = LocalStorage(link / "table")
+    return lambda: logs_of("iceberg", storage, catalog=catalog, s3=S3Options())
+
+
+def _clean(lake: Lake) -> None:
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+
+def _keep_up(lake: Lake) -> None:
+    lake.new_logs()["lines"].keep_up(datetime.now(UTC))
+
+
+def _commit(lake: Lake) -> None:
+    lake.new_logs()["lines"].commit(Change(operation="VACUUM START"))
+
+
+def _begin(lake: Lake) -> None:
+    lake.new_logs()["lines"].begin(LINES, {})
+
+
+BY_PATH = ALL | {"clean": _clean, "keep up": _keep_up, "commit": _commit, "begin": _begin}
+
+
+@pytest.mark.parametrize("act", BY_PATH.values(), ids=BY_PATH)
+def test_an_iceberg_table_is_refused_by_another_spelling_of_its_path(
+    tmp_path: Path, act: Callable[[Lake], None]
+) -> None:
+    """No URL of the catalogue would be below that path, so that no file would count as needed."""
+    folder = tmp_path / "real"
+    folder.mkdir()
+    lake = FORMATS["iceberg"](folder)
+    lake.filled()
+    before = in_order(lake.read())
+    lake.age(hours=GRACE_HOURS + 1)
+    stored = {path for path in folder.rglob("*") if path.is_file()}
+    linked = replace(
+        lake,
+        storage=LocalStorage(tmp_path / "link/table"),
+        new_logs=_through_a_link(lake),
+    )
+
+    with pytest.raises(Refused, match=r"has files at file://.*/real/table.*spec.table.path"):
+        act(linked)
+
+    assert stored <= {path for path in folder.rglob("*") if path.is_file()}
+    assert in_order(lake.read()) == before
+
+
+def test_an_iceberg_table_whose_files_have_other_urls_is_not_cleaned(tmp_path: Path) -> None:
+    """Another program may give a table another location: its files keep their URLs."""
+    folder = tmp_path / "real"
+    folder.mkdir()
+    lake = FORMATS["iceberg"](folder)
+    lake.filled()
+    before = in_order(lake.read())
+    new_logs = _through_a_link(lake)
+    log = lake.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    table = log._loaded()
+    assert table is not None
+    with table.transaction() as transaction:
+        moved = SetLocationUpdate(location=f"file://{tmp_path}/link/table/_iceberg/lines")
+        transaction._apply((moved,))
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (0, 0))
+
+    with pytest.raises(Refused, match=r"has files at file://.*/real/table.*spec.table.path"):
+        new_logs()["lines"].keep_up(datetime.now(UTC))
+
+    assert in_order(lake.read()) == before
+
+
+def _optimize(table: DeltaTable) -> None:
+    table.optimize.compact()
+
+
+def _delete_a_line(table: DeltaTable) -> None:
+    table.delete("stream = 'LOGS_1' AND seq = 2")
+
+
+def _rewritten_alone(table: DeltaTable) -> None:
+    _optimize(table)
+    _delete_a_line(table)
+
+
+@pytest.mark.parametrize("rewrite", [_optimize, _rewritten_alone])
+def test_groups_of_several_streams_that_another_program_wrote_are_verified_and_merged(
+    tmp_path: Path, rewrite: Callable[[DeltaTable], None]
+) -> None:
+    """Such a program knows nothing of streams; the merged files have groups of one stream again."""
+    storage = LocalStorage(tmp_path)
+    table = opened(storage)
+    batch(table, storage, "0", 1, 3)
+    batch(table, storage, "1", 1, 3, stream="LOGS_1")
+    other = DeltaTable(f"{storage.url}/lines")
+    rewrite(other)
+    assert verify(storage, logs(storage)).problems == ()
+    batch(table, storage, "2", 4, 6)
+    batch(table, storage, "3", 4, 6, stream="LOGS_1")
+    other.update_incremental()
+    before = in_order(other.to_pyarrow_table())
+
+    assert len(upkeep(storage).compact(OVER)) == 1
+
+    [merged] = files(logs(storage))
+    lives = [group.life for group in groups_of(storage, merged.path)]
+    assert lives == [("LOGS_0", LIFE), ("LOGS_1", LIFE)]
+    other.update_incremental()
+    assert in_order(other.to_pyarrow_table()) == before
+    assert verify(storage, logs(storage)).problems == ()
+
+
+def test_a_line_that_another_program_doubled_is_found_in_groups_of_several_streams(
+    tmp_path: Path,
+) -> None:
+    """Such groups are read by stream, not left out."""
+    storage = LocalStorage(tmp_path)
+    table = opened(storage)
+    batch(table, storage, "0", 1, 3)
+    batch(table, storage, "1", 1, 3, stream="LOGS_1")
+    other = DeltaTable(f"{storage.url}/lines")
+    rows = other.to_pyarrow_table()
+    line = rows.filter(pc.equal(rows["stream"], "LOGS_1")).slice(0, 1)
+    write_deltalake(other, line, mode="append")
+    other.update_incremental()
+    _optimize(other)
+
+    problems = verify(storage, logs(storage)).problems
+
+    assert any("twice: stream LOGS_1" in problem for problem in problems)

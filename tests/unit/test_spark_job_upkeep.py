@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,34 @@ def test_what_keeps_it_from_that_is_said_and_goes_with_its_cause(
     keeper.keep()
 
     assert keeper.problem == ""
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(age=timedelta(hours=1))])
+def test_a_damaged_hour_keeps_nothing_else_from_being_done(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
+    """Other hours are merged, old ones are removed, the damaged one too, and unneeded files go;
+    the damage is reported all the same.
+    """
+    monkeypatch.setattr(service, "MERGES_MAX", 1)
+    table = opened(storage)
+    batch(table, storage, "2", 61, 70, stream="LOGS_1")
+    batch(table, storage, "3", 71, 80, stream="LOGS_1")
+    broken, *_ = sorted(files(logs(storage)), key=lambda entry: entry.first_us)
+    (Path(storage.url) / broken.path).write_bytes(bytes(broken.bytes))
+    cleaned: list[datetime] = []
+    monkeypatch.setattr(Upkeep, "clean", lambda self, now: cleaned.append(now))
+    numbers = JobNumbers()
+    keeper = Keeper(upkeep(storage), numbers, limits=limits, sizes=Sizes())
+    keeper.keep()
+
+    assert broken.path in keeper.problem
+    assert len(cleaned) == 1
+    left = 0 if limits.age else 3
+    assert len(files(logs(storage))) == left
+    assert numbers.metrics.value("files") == left
+    keeper.keep()
+    assert (keeper.problem == "") == bool(limits.age)
 
 
 def test_an_error_that_was_not_expected_is_reported_and_tried_again(

@@ -20,10 +20,13 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import CommitTableResponse, FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from pyiceberg.types import StringType
 
 from logpipeline import json_text
 from logpipeline.failpoints import reach
@@ -80,6 +83,7 @@ class IcebergLog:
         self._storage = storage
         self._area = area
         self._root = storage.url if "://" in storage.url else f"file://{storage.url}"
+        self._location = f"{self._root}/{METADATA}/{area}"
         self._identifier = identifier
         self._properties = dict(properties)
         self._seen = 0
@@ -120,9 +124,10 @@ class IcebergLog:
             table = self._catalog.create_table_if_not_exists(
                 self._identifier,
                 schema=schema,
-                location=f"{self._root}/{METADATA}/{self._area}",
+                location=self._location,
                 properties={**_PROPERTIES, **properties},
             )
+            self._refuse_elsewhere(table)
             for name, value in properties.items():
                 if (found := table.properties.get(name)) != value:
                     raise Refused(
@@ -158,6 +163,7 @@ class IcebergLog:
             with self._reporting():
                 looked = datetime.now(UTC)
                 table = self._catalog.load_table(self._identifier)
+                self._refuse_elsewhere(table)
                 table.catalog = _landed_catalog(self._catalog)
                 self._refuse_overtaking(table, change)
                 change.refuse_late()
@@ -363,9 +369,26 @@ class IcebergLog:
 
     def _loaded(self) -> Table | None:
         try:
-            return self._catalog.load_table(self._identifier)
+            table = self._catalog.load_table(self._identifier)
         except NoSuchTableError:
             return None
+        self._refuse_elsewhere(table)
+        return table
+
+    def _refuse_elsewhere(self, table: Table) -> None:
+        """Refuse a table whose files have other URLs than those below this storage, maybe another
+        spelling of the same folder: a clean-up would take all files here for unneeded.
+        """
+        if (there := table.location().rstrip("/")) != self._location:
+            raise self._elsewhere(there)
+
+    def _elsewhere(self, url: str) -> Refused:
+        place = url.removesuffix(f"/{METADATA}/{self._area}")
+        return Refused(
+            f"{self._identifier} has files at {place}, and not below {self._root}: give "
+            "spec.table.path (or --path) as the catalogue spells it, or this path a table of its "
+            "own (spec.table.catalog)."
+        )
 
     def _refuse_overtaking(self, table: Table, change: Change) -> None:
         if change.transaction is None:
@@ -378,7 +401,7 @@ class IcebergLog:
 
     def _replace(self, table: Table, transaction: Transaction, change: Change) -> None:
         urls = [f"{self._root}/{entry.path}" for entry in change.added]
-        files = list(parquet_files_to_data_files(table.io, transaction.table_metadata, iter(urls)))
+        files = [_data_file(table, transaction.table_metadata, url) for url in urls]
         said = {SAID: json.dumps(dict(change.said))}
         update = transaction.update_snapshot(snapshot_properties=said)
         if not change.removed:
@@ -416,7 +439,10 @@ class IcebergLog:
             yield task
 
     def _path(self, url: str) -> str:
-        return url.removeprefix(f"{self._root}/")
+        path = url.removeprefix(f"{self._root}/")
+        if path == url:
+            raise self._elsewhere(url)
+        return path
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -492,6 +518,26 @@ def _manifests(table: Table, snapshots: Collection[Snapshot]) -> set[str]:
     return lists | {
         manifest.manifest_path for each in snapshots for manifest in each.manifests(table.io)
     }
+
+
+def _data_file(table: Table, metadata: TableMetadata, url: str) -> DataFile:
+    """Return the file at *url* as a snapshot lists it, with the bounds of its columns."""
+    try:
+        return parquet_file_to_data_file(table.io, metadata, url)
+    except UnicodeEncodeError:
+        # pyiceberg cuts the greatest text after 16 characters and increments the last one. After
+        # U+D7FF come surrogates, which are no text. Bounds only save reading: the file goes
+        # without those of text.
+        prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+        schema = metadata.schema()
+        counted = {
+            f"{prefix}.{name}": "counts"
+            for name in schema.column_names
+            if isinstance(schema.find_type(name), StringType)
+        }
+        properties = {**metadata.properties, **counted}
+        unbounded = metadata.model_copy(update={"properties": properties})
+        return parquet_file_to_data_file(table.io, unbounded, url)
 
 
 def _evolve(transaction: Transaction, schema: pa.Schema) -> None:

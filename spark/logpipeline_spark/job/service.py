@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -192,28 +192,45 @@ class Keeper:
         self.problem = ""
 
     def keep(self) -> None:
-        """Do all upkeep that is due, and set *problem*."""
+        """Do all upkeep that is due, and set *problem*. A part that fails keeps no other part from
+        being done: retention may remove what a merge could not read.
+        """
         now = datetime.now(UTC)
+        parts = (self._compact, self._retain, self._clean, self._count)
+        problems = [found for part in parts if (found := self._done(part, now))]
+        self.problem = problems[0] if problems else ""
+
+    def _done(self, part: Callable[[datetime], None], now: datetime) -> str:
+        """Do a *part*, and return in a sentence why it failed; empty if it did not."""
         try:
-            if self._sizes is not None:
-                self._upkeep.compact(now, self._sizes, merges_max=MERGES_MAX)
-            self._upkeep.retain(now, self._limits)
-            if time.monotonic() >= self._clean_at_s:
-                self._upkeep.clean(now)
-                self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
-            files = self._upkeep.logs[LINES].files()
+            part(now)
         except Exception as error:
             # An error of any kind is reported and tried again. It would else end the upkeep's
             # thread, and with it compaction and retention, while batches go on.
-            self.problem = sentence_of(error)
+            problem = sentence_of(error)
             is_expected = isinstance(error, Refused | OSError)
             log.error(
                 "the table's upkeep failed, and is tried again: %s",
-                self.problem,
+                problem,
                 exc_info=None if is_expected else error,
             )
-            return
-        self.problem = ""
+            return problem
+        return ""
+
+    def _compact(self, now: datetime) -> None:
+        if self._sizes is not None:
+            self._upkeep.compact(now, self._sizes, merges_max=MERGES_MAX)
+
+    def _retain(self, now: datetime) -> None:
+        self._upkeep.retain(now, self._limits)
+
+    def _clean(self, now: datetime) -> None:
+        if time.monotonic() >= self._clean_at_s:
+            self._upkeep.clean(now)
+            self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
+
+    def _count(self, now: datetime) -> None:
+        files = self._upkeep.logs[LINES].files()
         self._numbers.files.labels().set(len(files))
         self._numbers.table_rows.labels().set(sum(entry.rows for entry in files))
 

@@ -115,13 +115,16 @@ def _dense(ranks: _Numbers) -> _Numbers:
 # first row of the next group are ready.
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """One group of rows of a file, of one incarnation of one stream."""
+    """The rows of one incarnation of one stream in a group of rows of a file. Where the file's
+    group *is mixed*, it has rows of others, too, or does not say so.
+    """
 
     stream: str
     incarnation: str
     first: int
     path: str
     number: int
+    is_mixed: bool = False
 
     @property
     def life(self) -> tuple[str, str]:
@@ -130,14 +133,15 @@ class Group:
 
 
 def groups_of(storage: Storage, path: str) -> list[Group]:
-    """Read from a file's footer where its groups begin.
+    """Read from a file's footer where its groups begin. Another program's groups may have rows of
+    several streams: there the keys are read.
 
     Raises:
         Damaged: it is no file of a table.
     """
     try:
         with checked_file(storage, path) as file:
-            return [_group(file.metadata.row_group(n), path, n) for n in range(file.num_row_groups)]
+            return [group for n in range(file.num_row_groups) for group in _groups(file, path, n)]
     except (AttributeError, KeyError) as error:
         raise Damaged(
             f"{storage.url}/{path} cannot be read ({error}): run verify, and restore it."
@@ -163,7 +167,11 @@ def merged(storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> Iter
 def _read(storage: Storage, group: Group, schema: pa.Schema) -> pa.Table:
     dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     with checked_file(storage, group.path, dictionaries=dictionaries) as file:
-        return fitted(file.read_row_group(group.number, columns=schema.names), schema)
+        table = fitted(file.read_row_group(group.number, columns=schema.names), schema)
+    if not group.is_mixed:
+        return table
+    is_here = (pc.equal(table[name], said) for name, said in zip(KEY, group.life, strict=False))
+    return table.filter(pc.and_(*is_here))
 
 
 def _cut(table: pa.Table, first: int) -> tuple[pa.Table, pa.Table]:
@@ -182,12 +190,21 @@ def _in_order(table: pa.Table) -> pa.Table:
     return table if is_behind.all() else table.sort_by([(name, "ascending") for name in KEY[2:]])
 
 
-def _group(meta: pq.RowGroupMetaData, path: str, number: int) -> Group:
+def _groups(file: pq.ParquetFile, path: str, number: int) -> Iterator[Group]:
+    meta = file.metadata.row_group(number)
     columns = {meta.column(n).path_in_schema: meta.column(n) for n in range(meta.num_columns)}
     stream, incarnation, seq = (columns[name].statistics for name in KEY[:3])
-    if (stream.min, incarnation.min) != (stream.max, incarnation.max):
-        raise KeyError("a group of rows holds more than one stream")
-    return Group(stream.min, incarnation.min, seq.min, path, number)
+    is_said = all(each is not None and each.has_min_max for each in (stream, incarnation, seq))
+    if is_said and (stream.min, incarnation.min) == (stream.max, incarnation.max):
+        yield Group(stream.min, incarnation.min, seq.min, path, number)
+        return
+    # Another program that merges files knows nothing of streams.
+    keys = file.read_row_group(number, columns=list(KEY[:3]))
+    for row in keys.group_by(list(KEY[:2])).aggregate([("seq", "min")]).to_pylist():
+        if None in row.values():
+            raise KeyError("a row has no key")
+        first = row["seq_min"]
+        yield Group(row["stream"], row["incarnation"], first, path, number, is_mixed=True)
 
 
 @dataclass(frozen=True, slots=True)

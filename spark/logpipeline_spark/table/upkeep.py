@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from logpipeline.failpoints import reach
+from logpipeline_spark.errors import Damaged
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late, Logs
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.compaction import Merge, Sizes, due, write_merged
@@ -74,29 +75,30 @@ class Upkeep:
         self, now: datetime, sizes: Sizes | None = None, *, merges_max: int | None = None
     ) -> list[Merge]:
         """Merge the small files of hours that are over, and add counts up. Return the merges, at
-        most *merges_max*.
+        most *merges_max*. One whose files cannot be read does not keep the others from it.
 
         Raises:
-            Damaged: a file is missing or cannot be read.
+            Damaged: a file is missing or cannot be read; all other merges are done.
             Refused: the log cannot be written.
         """
         sizes = sizes or Sizes()
         files = {area: self._files(area) for area in (LINES, *COUNTS)}
         merges = [(LINES, merge) for merge in due(files[LINES], now, sizes)]
         merges += [(area, merge) for area in COUNTS for merge in counts.due(files[area], now)]
-        done = []
-        for area, merge in merges[:merges_max]:
+        done, failed = [], []
+        tried = 0
+        for area, merge in merges:
+            # What failed takes the place of no other merge: it fails at each call.
+            if tried == merges_max:
+                break
             begun = datetime.now(UTC)
-            if area == LINES:
-                # All columns of the log, whichever program added them: only the merged files keep
-                # them.
-                schema = self.logs[area].schema()
-                assert schema is not None, "there are files, and no log"
-                entries = write_merged(
-                    self.storage, merge, schema, sizes=sizes, has_words=self.has_words
-                )
-            else:
-                entries = counts.write_summed(self.storage, merge, COUNTS[area], sizes=sizes)
+            try:
+                entries = self._written(area, merge, sizes)
+            except Damaged as error:
+                log.warning("%s was not merged: %s", merge.folder, error)
+                failed.append(error)
+                continue
+            tried += 1
             reach("table.merge-written")
             if self._replace(area, merge.sources, entries, begun):
                 done.append(merge)
@@ -104,7 +106,17 @@ class Upkeep:
         if done:
             # The next merge may be an hour away.
             pa.default_memory_pool().release_unused()
+        if failed:
+            raise failed[0]
         return done
+
+    def _written(self, area: str, merge: Merge, sizes: Sizes) -> list[FileEntry]:
+        if area != LINES:
+            return counts.write_summed(self.storage, merge, COUNTS[area], sizes=sizes)
+        # All columns of the log, whichever program added them: only the merged files keep them.
+        schema = self.logs[area].schema()
+        assert schema is not None, "there are files, and no log"
+        return write_merged(self.storage, merge, schema, sizes=sizes, has_words=self.has_words)
 
     def retain(self, now: datetime, limits: Limits) -> list[FileEntry]:
         """Remove whole hours beyond *limits* from the table; return their files.
