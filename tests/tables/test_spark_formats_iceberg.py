@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from logpipeline_spark.formats.iceberg import spelled
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.files import FileName, Range
 from logpipeline_spark.table.parquet import write_range
@@ -52,3 +53,16 @@ def test_a_text_without_an_upper_bound_is_committed_and_merged(lake: Lake) -> No
     # The bounds of other columns stay.
     [merged] = files(lake.new_logs())
     assert merged.first_us == int(BEGIN.timestamp() * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("url", "ours"),
+    [
+        ("file:/data/t/x.parquet", "file:///data/t/x.parquet"),
+        ("file:///data/t/x.parquet", "file:///data/t/x.parquet"),
+        ("s3://logs/t/x.parquet", "s3://logs/t/x.parquet"),
+    ],
+)
+def test_a_file_that_spark_wrote_lies_where_ours_do(url: str, ours: str) -> None:
+    """Its name is another one, and a table is refused whose files lie elsewhere."""
+    assert spelled(url) == ours

@@ -236,7 +236,14 @@ def test_folders_that_are_empty_go_with_their_last_file(tmp_path: Path) -> None:
 
 def half_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Writer, bytes]:
     """A partition whose only file, with what does not shrink, is being compressed."""
-    monkeypatch.setattr(maintenance, "ROUND_S", 0.0001)
+    # Two pieces a round, however busy the machine is.
+    moments, run = itertools.count(), maintenance.Upkeep.run
+
+    def in_steps(upkeep: maintenance.Upkeep, now_s: float, clock: Callable[[], float]) -> None:
+        run(upkeep, now_s, lambda: float(next(moments)))
+
+    monkeypatch.setattr(maintenance.Upkeep, "run", in_steps)
+    monkeypatch.setattr(maintenance, "ROUND_S", 3.5)
     monkeypatch.setattr(maintenance, "PIECE_BYTES", 4096)
     data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))

@@ -379,7 +379,7 @@ class IcebergLog:
         """Refuse a table whose files have other URLs than those below this storage, maybe another
         spelling of the same folder: a clean-up would take all files here for unneeded.
         """
-        if (there := table.location().rstrip("/")) != self._location:
+        if (there := spelled(table.location()).rstrip("/")) != self._location:
             raise self._elsewhere(there)
 
     def _elsewhere(self, url: str) -> Refused:
@@ -439,8 +439,8 @@ class IcebergLog:
             yield task
 
     def _path(self, url: str) -> str:
-        path = url.removeprefix(f"{self._root}/")
-        if path == url:
+        path = spelled(url).removeprefix(f"{self._root}/")
+        if path == spelled(url):
             raise self._elsewhere(url)
         return path
 
@@ -518,6 +518,12 @@ def _manifests(table: Table, snapshots: Collection[Snapshot]) -> set[str]:
     return lists | {
         manifest.manifest_path for each in snapshots for manifest in each.manifests(table.io)
     }
+
+
+def spelled(url: str) -> str:
+    """Return *url* as we write it: Hadoop, and so Spark, writes `file:/a` for `file:///a`."""
+    is_short = url.startswith("file:/") and not url.startswith("file://")
+    return f"file://{url.removeprefix('file:')}" if is_short else url
 
 
 def _data_file(table: Table, metadata: TableMetadata, url: str) -> DataFile:
