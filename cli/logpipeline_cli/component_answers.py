@@ -118,7 +118,7 @@ PARTITION = Shape(
         "losses": LOSS.rows,
     },
 )
-# A partition that is owned has an epoch, and with it what is counted.
+# An owned partition has an epoch, and these numbers with it.
 OWNED = Shape(_numbers("epoch lag_seconds pending_bytes uncommitted_bytes missing_bytes"))
 COLLECTOR = Shape(
     {"group": is_text, "member": is_text},
@@ -138,7 +138,7 @@ def name_in(kind: str, answer: Mapping[str, Any]) -> str:
 def is_readable(kind: str, answer: Any) -> bool:
     """Whether *answer* is one of a component of *kind*, `shipper` or `collector`."""
     if kind == "shipper":
-        # What is counted has a first one, which is shown.
+        # `status` shows the first unreadable file where there are any.
         is_whole = SHIPPER.fits(answer)
         return is_whole and bool(answer.get("unreadable") or not answer.get("unreadable_total"))
     if not COLLECTOR.fits(answer):

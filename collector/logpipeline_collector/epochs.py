@@ -80,7 +80,8 @@ def succeed(
         missed_messages=former.missed_messages,
         refused=former.refused,
         succession=_succession(former, successor, gone),
-        # A successor that goes back reads messages again that may lie before what was passed.
+        # A successor whose position goes back reads again messages that may be older than those
+        # that were passed.
         passed=former.passed if position == former.position else None,
     )
 

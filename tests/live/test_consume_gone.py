@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ async def read_all(reader: logpipeline.Reader) -> None:
     await reader.settle()
 
 
+@asynccontextmanager
+async def pushed(streams: Streams) -> AsyncIterator[logpipeline.Reader]:
+    """Open a reader of the push consumer that has read all there is."""
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader(
+            "pushed", pipeline=streams.file, nats=streams.server.url, ack="none"
+        ) as reader,
+    ):
+        await read_all(reader)
+        yield reader
+
+
 @pytest.mark.parametrize("has_new_lines", [True, False])
 async def test_a_pushed_stream_that_was_made_anew_ends_its_reader(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, has_new_lines: bool
@@ -45,13 +59,7 @@ async def test_a_pushed_stream_that_was_made_anew_ends_its_reader(
     """
     if has_new_lines:
         monkeypatch.setattr(ordered, "LOOK_S", NEVER_S)
-    async with (
-        asyncio.timeout(READ_S),
-        logpipeline.open_reader(
-            "pushed", pipeline=streams.file, nats=streams.server.url, ack="none"
-        ) as reader,
-    ):
-        await read_all(reader)
+    async with pushed(streams) as reader:
         await streams.js.call("STREAM.DELETE.LOGS_1")
         await asyncio.to_thread(streams.run, "apply")
         if has_new_lines:
@@ -72,13 +80,7 @@ async def test_a_push_consumer_that_is_deleted_ends_its_reader(
     streams: Streams, what: str, why: str
 ) -> None:
     """Alone or with its stream. The server says nothing to who listens: it only falls silent."""
-    async with (
-        asyncio.timeout(READ_S),
-        logpipeline.open_reader(
-            "pushed", pipeline=streams.file, nats=streams.server.url, ack="none"
-        ) as reader,
-    ):
-        await read_all(reader)
+    async with pushed(streams) as reader:
         await streams.js.call(what)
 
         with pytest.raises(logpipeline.ConsumerGone, match=why):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from components.consuming import Streams, in_order, streams_on
 from components.destination_contract import Implementation, check
 from components.loki_server import Loki, LokiForwarding, loki_server
+from components.real_server import copy_through_kills
 from components.sink_batches import batch_of, message, plain_batch
 from logpipeline.consuming.message import Batch
 from logpipeline.embedded import EmbeddedServer
@@ -21,7 +21,6 @@ from logpipeline_cli.sinks.destination import Refused, TryAgain
 
 SEED = 13
 ROUNDS = 10
-WITHIN_S = 180
 pytestmark = pytest.mark.timeout(1800)
 
 
@@ -74,16 +73,8 @@ async def test_lines_are_copied_once_though_sink_and_server_are_killed(
     server: Loki, streams: Streams
 ) -> None:
     """The sink after a write, and the server before and after what it wrote again."""
-    dice = random.Random(SEED)
     words = ("sink", "loki", "flow", "--url", server.url, "--batch", "5")
-    for _ in range(ROUNDS):
-        await streams.write(10, lines=2)
-        await streams.command(*words, point=f"sink.written:{dice.randrange(1, 4)}").ends(-9)
-        server.kill()
-        sink = streams.command(*words, "--until-caught-up")
-        await sink.says("not written yet", within_s=WITHIN_S)
-        server.start()
-        await sink.ends(0, within_s=WITHIN_S)
+    await copy_through_kills(server, streams, words, rounds=ROUNDS, seed=SEED)
     found = [text.decode() for text in server.texts()]
     assert in_order(found)
     assert sorted(found) == sorted(streams.written)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from components.consuming import Streams, in_order, streams_on
 from components.destination_contract import Implementation, check
+from components.real_server import copy_through_kills
 from components.search_server import OpenSearch, SearchForwarding, open_search
 from components.sink_batches import batch_of, message, plain_batch
 from faults.settings import is_soak
@@ -22,8 +22,6 @@ from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
 
 SEED = 11
 ROUNDS = 20 if is_soak() else 1
-# As in a server without a processor of its own.
-WITHIN_S = 180
 pytestmark = pytest.mark.timeout(1800 if is_soak() else 900)
 
 
@@ -69,16 +67,8 @@ async def test_lines_are_copied_once_though_sink_and_server_are_killed(
     search: OpenSearch, streams: Streams
 ) -> None:
     """The server is killed in the midst of a copy, and the sink after a write."""
-    dice = random.Random(SEED)
     words = ("sink", "opensearch", "flow", "--url", search.url, "--index", "flow", "--batch", "5")
-    for _ in range(ROUNDS):
-        await streams.write(10, lines=2)
-        await streams.command(*words, point=f"sink.written:{dice.randrange(1, 4)}").ends(-9)
-        search.kill()
-        sink = streams.command(*words, "--until-caught-up")
-        await sink.says("not written yet", within_s=WITHIN_S)
-        search.start()
-        await sink.ends(0, within_s=WITHIN_S)
+    await copy_through_kills(search, streams, words, rounds=ROUNDS, seed=SEED)
     found = [text.decode() for text in search.texts("flow")]
     assert in_order(found)
     assert sorted(found) == sorted(streams.written)

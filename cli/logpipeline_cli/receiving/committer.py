@@ -58,7 +58,7 @@ class Committer:
     _refused_bytes: int = 0
     _is_released: bool = False
     _has_ended: bool = False
-    # Of what was given up: lines that are read again, and lines that are lost.
+    # Lines that a stop gave up: those that the next start reads again, and those that are lost.
     _kept_lines: int = 0
     _dropped_lines: int = 0
 
@@ -190,8 +190,8 @@ class Committer:
             except SpoolFull as error:
                 self._note_full(error)
                 if self.waits and stop.is_set():
-                    # With all that is behind it: a smaller group that fits would move the position
-                    # past what is given up.
+                    # And all later groups: a smaller one that fits would commit its position, and
+                    # the lines of this one would never be read again.
                     self._give_up([*group, *self._given])
                     self._given.clear()
                     return

@@ -11,10 +11,14 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+from logpipeline.observe.metrics import Metrics
+
 # A peer whose machine is gone says nothing: its connection ends after some two minutes.
 KEEP_ALIVE_IDLE_S = 60
 KEEP_ALIVE_EACH_S = 15
 KEEP_ALIVE_TRIES = 4
+# For a handshake of TLS.
+HANDSHAKE_S_MAX = 10.0
 # As asyncio waits where no descriptor is free.
 ACCEPT_AGAIN_S = 1.0
 BACKLOG = 128
@@ -29,6 +33,32 @@ _KEEP_ALIVE = {
 }
 
 log = logging.getLogger(__name__)
+
+
+class ConnectionLimit:
+    """At most *most* connections at once, which users know as *name*: others are closed and counted
+    in *metrics*, and the first one of them is logged.
+    """
+
+    def __init__(self, most: int, name: str, metrics: Metrics) -> None:
+        self._most = most
+        self._name = name
+        self._refused = metrics.counter(
+            "refused_connections", f"Connections beyond {name}, closed at once."
+        )
+        self._has_refused = False
+
+    def admits(self, accepted: socket.socket, there: int) -> bool:
+        """Return whether *accepted* may stay beside those that are *there*; else close it."""
+        if there < self._most:
+            return True
+        accepted.close()
+        self._refused.labels().inc()
+        if not self._has_refused:
+            self._has_refused = True
+            extra = {"limit": self._most}
+            log.warning("connections beyond %s are closed", self._name, extra=extra)
+        return False
 
 
 def listening_at(address: tuple[str, int]) -> list[socket.socket]:

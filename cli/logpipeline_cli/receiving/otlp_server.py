@@ -15,7 +15,12 @@ import uvicorn
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.http_connections import UNANSWERED_FROM, BoundedConnection
 from logpipeline_cli.receiving.committer import Committer
-from logpipeline_cli.receiving.connections import accept, listening_at
+from logpipeline_cli.receiving.connections import (
+    HANDSHAKE_S_MAX,
+    ConnectionLimit,
+    accept,
+    listening_at,
+)
 from logpipeline_cli.receiving.file_names import NameTemplate
 from logpipeline_cli.receiving.otlp import (
     BODY_BYTES_MAX,
@@ -36,7 +41,6 @@ ENCODINGS = {each.content_type: each for each in (PROTOBUF, JSON)}
 CONNECTIONS_MAX = 200
 # Further ones are closed when they are accepted.
 OPEN_CONNECTIONS_MAX = UNANSWERED_FROM * CONNECTIONS_MAX
-HANDSHAKE_S_MAX = 10.0
 # Of all requests that are being read, together.
 BODIES_BYTES_MAX = 4 * BODY_BYTES_MAX
 BODY_S_MAX = 30
@@ -76,12 +80,9 @@ class _Server(uvicorn.Server):
         self, config: uvicorn.Config, secured: ssl.SSLContext | None, metrics: Metrics
     ) -> None:
         super().__init__(config)
-        self._refused = metrics.counter(
-            "refused_connections", "Connections beyond the limit, closed at once."
-        )
+        self._limit = ConnectionLimit(OPEN_CONNECTIONS_MAX, "the limit", metrics)
         self._secured = secured
         self._beginning: set[asyncio.Task[None]] = set()
-        self._has_refused = False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -95,13 +96,8 @@ class _Server(uvicorn.Server):
 
     def take(self, accepted: socket.socket) -> None:
         """Serve *accepted*, or close it where there are too many."""
-        if len(self._beginning) + len(self.server_state.connections) >= OPEN_CONNECTIONS_MAX:
-            accepted.close()
-            self._refused.labels().inc()
-            if not self._has_refused:
-                self._has_refused = True
-                limit = OPEN_CONNECTIONS_MAX
-                log.warning("connections beyond the limit are closed", extra={"limit": limit})
+        there = len(self._beginning) + len(self.server_state.connections)
+        if not self._limit.admits(accepted, there):
             return
         task = asyncio.create_task(self._begin(accepted))
         self._beginning.add(task)

@@ -388,7 +388,7 @@ class Spool:
 
     @contextmanager
     def _changing(self, folder: Path) -> Iterator[None]:
-        """Make durable what is done to the names in *folder* meanwhile."""
+        """Sync *folder* after the block, which makes, renames or removes names in it."""
         # It is opened before: where no descriptor is free, nothing is changed, so that it can be
         # tried again. A change that cannot be synced ends the process.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -21,7 +21,12 @@ from typing import Literal
 
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving.committer import Committer
-from logpipeline_cli.receiving.connections import accept, listening_at
+from logpipeline_cli.receiving.connections import (
+    HANDSHAKE_S_MAX,
+    ConnectionLimit,
+    accept,
+    listening_at,
+)
 from logpipeline_cli.receiving.file_names import NameTemplate
 from logpipeline_cli.receiving.framing import LF, MESSAGE_BYTES_MAX, Framed, Framer
 from logpipeline_cli.receiving.syslog import json_line, parse, raw_line
@@ -30,7 +35,6 @@ from logpipeline_cli.receiving.tls import ServerTls
 VARIABLES = frozenset({"host", "app", "sender", "facility", "severity"})
 DEFAULT_NAME = "{host}/{app}.log"
 CONNECTIONS_MAX = 1000
-HANDSHAKE_S_MAX = 10.0
 READ_BYTES = 64 * 1024
 # A datagram holds less; a buffer that is larger shows that none was cut.
 DATAGRAM_BYTES_MAX = 64 * 1024
@@ -70,9 +74,7 @@ class SyslogServer:
         self._messages = metrics.counter("messages", "Messages that arrived.", ["transport"])
         self._cut = metrics.counter("cut_messages", "Messages that were cut at --message-bytes.")
         self._half = metrics.counter("half_messages", "Messages in which their connection ended.")
-        self._refused = metrics.counter(
-            "refused_connections", "Connections beyond --connections, closed at once."
-        )
+        self._limit = ConnectionLimit(config.connections_max, "--connections", metrics)
         metrics.watch("connections", "Open connections.", lambda: float(len(self._connections)))
         metrics.watch(
             "udp_dropped_datagrams",
@@ -81,7 +83,6 @@ class SyslogServer:
         )
         # Until the handshake of TLS is done, a connection has no writer.
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter | None] = {}
-        self._has_refused = False
         self._datagrams: socket.socket | None = None
         self._is_open = False
         self._name = lru_cache(NAMES_CACHED)(self._name_of)
@@ -152,13 +153,7 @@ class SyslogServer:
         secured: ssl.SSLContext | None,
         accepted: socket.socket,
     ) -> None:
-        if len(self._connections) >= self.config.connections_max:
-            self._refused.labels().inc()
-            if not self._has_refused:
-                self._has_refused = True
-                limit = self.config.connections_max
-                log.warning("connections beyond --connections are closed", extra={"limit": limit})
-            accepted.close()
+        if not self._limit.admits(accepted, len(self._connections)):
             return
         task = asyncio.create_task(self._connected(committer, transport, secured, accepted))
         self._connections[task] = None

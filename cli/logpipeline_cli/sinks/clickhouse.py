@@ -24,7 +24,7 @@ CODE = "x-clickhouse-exception-code"
 REFUSED = frozenset({6, 26, 27, 38, 41, 53, 69, 72, 117})
 # No such column, table or database; no right, wrong login; a read-only user or table; a setting.
 MISDIRECTED = frozenset({16, 36, 47, 48, 60, 62, 81, 115, 164, 192, 193, 194, 242, 497, 516})
-# What is said beside 117 of a field that has no column: it is the table's, and each line has it.
+# The text of error 117 for a field without a column. All lines have that field: the table is wrong.
 NO_COLUMN = "Unknown field"
 CODE_DIGITS_MAX = 9
 SETTINGS = {

@@ -111,7 +111,7 @@ class HttpClient:
         target = (path or self.path) + (f"?{queries}" if queries else "")
         self._is_over = False
         sending = asyncio.create_task(asyncio.to_thread(self._send, target, data, dict(headers)))
-        # Where nobody waits for it any more, nobody asks how it ended.
+        # After a cancellation no one awaits it, and asyncio would log its error as not retrieved.
         sending.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             # The socket's own limit is for each step; a server could answer byte by byte.

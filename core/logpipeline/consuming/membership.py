@@ -85,7 +85,7 @@ class Members:
         return ReaderBusy(f"consumer {self._consumer} is being read by {name}; {advice}")
 
     async def _first_beat(self, seen: dict[str, Entry]) -> int:
-        """Write our heartbeat where none is but what was *seen*, and return its revision.
+        """Write our heartbeat unless the key has changed since it was *seen*; return its revision.
 
         Raises:
             ReaderBusy: a namesake was faster.

@@ -138,7 +138,8 @@ class OrderedReader(PartitionReader):
         self._in_hand: list[Message] = []
         # Messages up to here were delivered to some reader: the consumer may not bring them again.
         self._fill_until = 0
-        # What was skipped behind the position; it is acknowledged with what stands behind it.
+        # Skipped messages after the position. They are acknowledged together with the next message
+        # that is processed.
         self._passed: dict[int, Delivered] = {}
         self._looked_at_s = 0.0
         self._checked_at_s = 0.0

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import spark_versions
+from components.real_server import RealServer
 from logpipeline_spark.requirements import has_java
 from ports import free_port
 
@@ -70,15 +70,14 @@ class Stored(NamedTuple):
     headers: dict[str, bytes]
 
 
-class Broker:
+class Broker(RealServer):
     """A Kafka in *folder*; with *has_login* it wants `shop:word`."""
 
     def __init__(self, folder: Path, *, has_login: bool = False) -> None:
         folder.mkdir(parents=True)
-        self._folder = folder
+        super().__init__(folder)
         self._port, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{self._port}"
-        self._process: subprocess.Popen[bytes] | None = None
         self._client: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
         protocol = "SASL_PLAINTEXT" if has_login else "PLAINTEXT"
         if has_login:
@@ -91,39 +90,22 @@ class Broker:
         self._admin = AdminClient(self._client)
         self._file = folder / "server.properties"
         self._file.write_text(text + (LOGIN if has_login else ""))
-        self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._file)).wait()
+        words = ("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._file))
+        self.spawn(self._command(*words)).wait()
 
-    def _java(self, *words: str) -> subprocess.Popen[bytes]:
+    def _command(self, *words: str) -> list[str]:
         jars = [jar for jar in spark_versions.locked() if jar.kind == "kafka"]
         path = os.pathsep.join(str(jar.place) for jar in jars)
-        with (self._folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                ["java", *JAVA, "-cp", path, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-            )
+        return ["java", *JAVA, "-cp", path, *words]
 
     def start(self) -> None:
         """Return once it answers."""
-        self._process = self._java("kafka.Kafka", str(self._file))
-        deadline = time.monotonic() + START_WITHIN_S
-        while True:
-            try:
-                self._admin.list_topics(timeout=1)
-                return
-            except KafkaException:
-                log = (self._folder / "log").read_text(errors="replace")[-3000:]
-                assert self._process.poll() is None, log
-                assert time.monotonic() < deadline, log
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self.launch(
+            self._command("kafka.Kafka", str(self._file)),
+            lambda: self._admin.list_topics(timeout=1),
+            until=KafkaException,
+            within_s=START_WITHIN_S,
+        )
 
     def create(self, *topics: str, partitions: int = 2, **config: str) -> None:
         """Make *topics*; an option's ``_`` stands for a dot."""

@@ -5,8 +5,6 @@ again.
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import go_programs
+from components.real_server import RealServer
 from components.sink_servers import Forwarding, text_of
 from ports import free_port
 
@@ -72,16 +71,15 @@ WIDE = """\
 """
 
 
-class Loki:
+class Loki(RealServer):
     """A Loki in *folder* with *limits* beside its own, which keeps what it holds over a `kill` and
     a `start`.
     """
 
     def __init__(self, folder: Path, *, limits: str = WIDE) -> None:
         folder.mkdir(parents=True)
-        self._folder = folder
+        super().__init__(folder)
         self._program = go_programs.built("loki")
-        self._process: subprocess.Popen[bytes] | None = None
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         config = CONFIG.format(
@@ -91,31 +89,8 @@ class Loki:
 
     def start(self) -> None:
         """Return once it takes lines."""
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._program, f"-config.file={self._folder / 'loki.yaml'}"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-            )
-        deadline = time.monotonic() + START_WITHIN_S
-        while True:
-            try:
-                self._get("/ready")
-                return
-            except OSError:
-                said = (self._folder / "log").read_text(errors="replace")[-3000:]
-                assert self._process.poll() is None, said
-                assert time.monotonic() < deadline, said
-                time.sleep(0.2)
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        command = [self._program, f"-config.file={self.folder / 'loki.yaml'}"]
+        self.launch(command, lambda: self._get("/ready"), until=OSError, within_s=START_WITHIN_S)
 
     def texts(self, selector: str = '{host=~".+"}') -> list[bytes]:
         """Return the lines of *selector*. Loki knows an order within a stream only: those of a

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from typing import Any
 import pytest
 
 import spark_versions
+from components.real_server import RealServer
 from components.sink_servers import Forwarding, text_of
 from logpipeline_spark.requirements import has_java
 from ports import free_port
@@ -80,12 +79,11 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
-class OpenSearch:
+class OpenSearch(RealServer):
     """An OpenSearch in *folder*, which keeps what it holds over a `kill` and a `start`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(folder)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         jars = [jar for jar in spark_versions.locked() if jar.kind == "opensearch"]
@@ -110,38 +108,19 @@ class OpenSearch:
 
     def start(self) -> None:
         """Return once it answers."""
-        home = self._folder
+        home = self.folder
         own = (
             f"-Dopensearch.path.home={home}",
             f"-Dopensearch.path.conf={home / 'config'}",
             f"-Djava.io.tmpdir={home / 'tmp'}",
         )
-        with (home / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["java", *JAVA, *own, "-cp", self._path, "org.opensearch.bootstrap.OpenSearch"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-            )
-        deadline = time.monotonic() + START_WITHIN_S
-        while True:
-            try:
-                # An index that was there before the start is read first.
-                self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=30s")
-                return
-            except OSError:
-                said = (home / "log").read_text(errors="replace")[-3000:]
-                assert self._process.poll() is None, said
-                assert time.monotonic() < deadline, said
-                time.sleep(0.2)
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self.launch(
+            ["java", *JAVA, *own, "-cp", self._path, "org.opensearch.bootstrap.OpenSearch"],
+            # An index that was there before the start is read first.
+            lambda: self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=30s"),
+            until=OSError,
+            within_s=START_WITHIN_S,
+        )
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return the answer to a request with *body* as JSON.
