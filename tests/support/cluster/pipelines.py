@@ -13,6 +13,7 @@ from cluster.handle import Cluster
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import parse
 from logpipeline_operator.children import nats_tls
+from specs import KEEPS_ALL, merged
 
 # A small machine pulls nothing, but starts everything at once.
 READY_S_MAX = 150
@@ -103,7 +104,7 @@ def create(cluster: Cluster, namespace: str, name: str, spec: Manifest) -> Pipel
             "apiVersion": "logpipeline.dev/v1alpha1",
             "kind": "LogPipeline",
             "metadata": {"name": name, "namespace": namespace},
-            "spec": spec,
+            "spec": merged(KEEPS_ALL, spec),
         }
     )
     return Pipeline(cluster, namespace, name)

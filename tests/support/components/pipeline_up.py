@@ -25,6 +25,7 @@ from logpipeline.layout import Component as RunningPart
 from logpipeline.layout import Layout, RunRecord
 from logpipeline.listing import files_below
 from logpipeline_collector.files.intents import TEMPORARY_SUFFIX
+from specs import KEEPS_ALL, merged
 from waiting import eventually
 
 COMMAND = [sys.executable, "-m", "logpipeline_cli"]
@@ -50,7 +51,7 @@ class PipelineUp:
         self.words = words
         self._log = folder / "up.log"
         self._process: warm.AnyProcess | None = None
-        self.spec: dict[str, Any] = {
+        own: dict[str, Any] = {
             "partitions": 2,
             "collectors": {"replicas": 1},
             # A Spark beside each of so many pipelines is for tests of tables.
@@ -62,6 +63,7 @@ class PipelineUp:
             },
             **spec,
         }
+        self.spec = merged(KEEPS_ALL, own)
         self.write()
 
     async def __aenter__(self) -> Self:

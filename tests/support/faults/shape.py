@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from logpipeline.embedded import ServerOptions
+from specs import KEEPS_ALL, merged
 
 PARTITIONS = 4
 # Small, so that every file rotates while a test runs; none is removed unless a test does it.
@@ -56,15 +57,5 @@ def resource_of(shape: Shape, roots: Mapping[str, Path]) -> dict[str, Any]:
         "apiVersion": "logpipeline.dev/v1alpha1",
         "kind": "LogPipeline",
         "metadata": {"name": "faults", "namespace": "test"},
-        "spec": merged(spec, shape.spec),
+        "spec": merged(merged(KEEPS_ALL, spec), shape.spec),
     }
-
-
-def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return *base* with the values of *over*, folder by folder."""
-    result = dict(base)
-    for key, value in over.items():
-        inner = result.get(key)
-        both = isinstance(inner, dict) and isinstance(value, dict)
-        result[key] = merged(inner, value) if both else value  # type: ignore[arg-type]
-    return result
