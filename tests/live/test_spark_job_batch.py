@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,30 @@ def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
         streams.call(f"STREAM.DELETE.{stream}")
     streams.create()
     expected += send(streams, 5, 8)
+    keeper.take()
+
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage, logs(keeper.storage)).problems == ()
+
+
+def test_new_lines_of_a_server_whose_clock_is_behind_are_read(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """The former server's clock was ahead, so the times of new messages say that they were read."""
+    expected = send(streams, 0, 5)
+    keeper.take()
+    for stream in STREAMS:
+        streams.call(f"STREAM.DELETE.{stream}")
+    streams.create()
+    streams._offsets["node-a"] = 0
+    streams.send("node-a", *(f"line {number}" for number in range(5)))
+    expected += send(streams, 5, 8)
+    for batches in keeper.batches():
+        for state in batches.states.values():
+            assert state.position is not None
+            state.position = replace(state.position, time_ns=state.position.time_ns + 3600 * 10**9)
+        assert batches.next() is not None
+    expected += send(streams, 8, 9)
     keeper.take()
 
     assert keeper.lines() == sorted(expected)

@@ -102,7 +102,7 @@ class Batches:
         seen = planning.states(client, options)
         is_new = self._begin(seen)
         known = {name: self._position(name, state) for name, state in seen.items()}
-        begins = planning.begins(client, options, known, seen)
+        begins = planning.begins(client, options, known, seen, reads_again=True)
         skipped = {
             name: Range(begin.incarnation, known[name].sequence + 1, begin.sequence)
             for name, begin in begins.items()

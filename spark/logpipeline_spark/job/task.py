@@ -7,7 +7,7 @@ It runs in an executor's Python process, receives everything it needs, and can b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
@@ -183,7 +183,7 @@ class _Reader:
         origin, wanted = part.origin(options), self._wanted()
         for messages in read_range(self.client, options, part, lost=self.lost):
             for group in groups(messages, origin):
-                chosen = self._chosen(group, wanted)
+                chosen = self._chosen(checked(group, part.end.known_until_ns), wanted)
                 for table in tables_of(chosen, origin, self.work.columns) if chosen else ():
                     fitting = table if wanted is None else _cut(table, wanted)
                     self.rows += fitting.num_rows
@@ -211,6 +211,26 @@ class _Reader:
         self.seen.append(seen_of(group))
         # A task does not know whether marked messages are new.
         return [opened for opened in group if not opened.is_marked]
+
+
+def checked(group: Sequence[Opened], known_until_ns: int) -> list[Opened]:
+    """Return *group*, whose messages up to *known_until_ns* may have been read in an earlier
+    incarnation of the stream: these are marked, so that their ranges decide. Those without a range
+    count as read, as they do for collectors.
+    """
+    return [
+        _marked(opened) if opened.message.time_ns <= known_until_ns else opened
+        for opened in group
+        if opened.batch is not None or opened.message.time_ns > known_until_ns
+    ]
+
+
+def _marked(opened: Opened) -> Opened:
+    batch = opened.batch
+    assert batch is not None
+    # The sender of a message without a mark knows of no earlier sending.
+    is_unsure = batch.unsure or not batch.resend
+    return replace(opened, batch=replace(batch, resend=True, unsure=is_unsure))
 
 
 def _cut(table: pa.Table, wanted: Sequence[Wanted]) -> pa.Table:
