@@ -250,6 +250,54 @@ def test_what_was_purged_before_it_was_read_is_told(
     assert "messages were deleted before they were read" in caplog.text
 
 
+def test_what_is_purged_before_the_first_range_is_named(streams: Streams, keeper: Keeper) -> None:
+    """Of a stream that was made anew, and of one that a table was to read from a place on."""
+    send(streams, 0, 3)
+    keeper.options["begin"] = Place("latest")
+    keeper.take()
+    expected = send(streams, 3, 6)
+    streams.call("STREAM.PURGE.LOGS_0", {"seq": 6})
+    expected.remove(("node-b", "line 3"))
+    expected.remove(("node-b", "line 4"))
+    keeper.take()
+    streams.call("STREAM.DELETE.LOGS_1")
+    streams.create("LOGS_1")
+    expected += send(streams, 6, 9)
+    streams.call("STREAM.PURGE.LOGS_1", {"seq": 3})
+    expected.remove(("node-a", "line 6"))
+    expected.remove(("node-a", "line 7"))
+    keeper.take()
+
+    report = verify(keeper.storage, logs(keeper.storage))
+    assert keeper.lines() == sorted(expected)
+    assert [(name, gone.first, gone.last) for name, gone in report.skipped] == [
+        ("LOGS_0", 4, 5),
+        ("LOGS_1", 1, 2),
+    ]
+    assert report.problems == ()
+
+
+def test_what_a_stream_had_that_is_made_anew_while_tasks_read_is_named(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """The range counts as read, and what is gone of it as lost."""
+    send(streams, 0, 3)
+
+    def late(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        if tasks:
+            streams.call("STREAM.DELETE.LOGS_0")
+            streams.create("LOGS_0")
+        return here(work, tasks)
+
+    for batches in keeper.batches(late):
+        committed = batches.next()
+        assert committed is not None
+        assert committed.lost == 3
+
+    report = verify(keeper.storage, logs(keeper.storage))
+    assert [(name, gone.first, gone.last) for name, gone in report.skipped] == [("LOGS_0", 1, 3)]
+
+
 def test_what_is_purged_while_tasks_read_is_told_and_gone_on_without(
     streams: Streams, keeper: Keeper, caplog: pytest.LogCaptureFixture
 ) -> None:

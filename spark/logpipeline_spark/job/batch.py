@@ -21,6 +21,7 @@ from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import EARLIEST, Place, Position
 from logpipeline_spark.source.ranges import RangeTask
 from logpipeline_spark.table.files import FileEntry, Range
+from logpipeline_spark.table.state import Cover
 from logpipeline_spark.table.writer import TableWriter
 
 log = logging.getLogger(__name__)
@@ -103,11 +104,12 @@ class Batches:
         is_new = self._begin(seen)
         known = {name: self._position(name, state) for name, state in seen.items()}
         begins = planning.begins(client, options, known, seen, reads_again=True)
-        skipped = {
-            name: Range(begin.incarnation, known[name].sequence + 1, begin.sequence)
+        cover = self.table.state.cover.read
+        found = {
+            name: _skipped(name, known[name], begin, cover.get(name, ()))
             for name, begin in begins.items()
-            if _is_behind_loss(name, known[name], begin)
         }
+        skipped = {name: gone for name, gone in found.items() if gone is not None}
         lasts = {name: state.last for name, state in seen.items()}
         ends = planning.ends(client, begins, seen, lasts, self.bytes_max)
         batch = {name: end for name, end in ends.items() if end.sequence > begins[name].sequence}
@@ -171,7 +173,7 @@ class Batches:
             learned,
             begun=begun,
             skipped=skipped,
-            lost={name: found for name, found in lost.items() if found},
+            lost=_named(lost, skipped, self.table.state.cover),
         )
         return Committed(
             rows=sum(part.rows for each in (*done, *resent) for part in each.parts),
@@ -231,12 +233,14 @@ class Batches:
         return learn(self.states[name].known, joined([each.seen for each in ours]))
 
 
-def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
-    """Log what happened to a stream since it was read; return whether messages are lost."""
+def _skipped(name: str, known: Position, begin: Position, read: Sequence[Range]) -> Range | None:
+    """Log what happened to a stream since it was read; return the messages that were deleted before
+    they were read. *read* are the stream's ranges in the table.
+    """
     if known == begin:
-        return False
+        return None
     if known.incarnation == begin.incarnation:
-        return True
+        return Range(begin.incarnation, known.sequence + 1, begin.sequence)
     # Shippers send again what the server lost.
     log.warning(
         "the stream was created again"
@@ -244,7 +248,14 @@ def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
         else "the stream was rolled back",
         extra={"stream": name, "read": known.sequence, "goes_on_behind": begin.sequence},
     )
-    return False
+    # What the table has of the same creation may be what this incarnation lacks at its beginning.
+    created = begin.incarnation.partition("r")[0]
+    last = max(
+        (each.last for each in read if each.incarnation.partition("r")[0] == created), default=0
+    )
+    if known.created == begin.created:
+        last = max(last, known.sequence)
+    return Range(begin.incarnation, last + 1, begin.sequence) if begin.sequence > last else None
 
 
 def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
@@ -255,6 +266,21 @@ def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
             first = gone.pop().first
         gone.append(Range(end.incarnation, first, last))
     return tuple(gone)
+
+
+def _named(
+    lost: Mapping[str, Sequence[Range]], skipped: Mapping[str, Range], cover: Cover
+) -> dict[str, Sequence[Range]]:
+    """Return *lost* with what was *skipped* before the first range of an incarnation: in the cover,
+    only a hole between two of its ranges names itself.
+    """
+    named: dict[str, Sequence[Range]] = {}
+    for name, found in lost.items():
+        gone, end = skipped.get(name), cover.end_of(name)
+        is_first = gone is not None and (end is None or end.incarnation != gone.incarnation)
+        if parts := ([gone] if gone is not None and is_first else []) + list(found):
+            named[name] = parts
+    return named
 
 
 def _count(lost: Iterable[tuple[str, Range]]) -> int:
