@@ -234,6 +234,23 @@ def test_new_lines_of_a_server_whose_clock_is_behind_are_read(
     assert verify(keeper.storage, logs(keeper.storage)).problems == ()
 
 
+def test_missing_bytes_are_those_of_all_sources_also_after_a_start(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """A hole that an earlier process found is still there, and may be filled."""
+    found: list[int] = []
+    for first, is_again in ((0, False), (100, False), (105, False), (5, True)):
+        streams._offsets["node-a"] = first
+        streams.send("node-a", "x" * (94 if is_again else 4), resend=is_again)
+        for batches in keeper.batches():
+            before = batches.missing_bytes
+            committed = batches.next()
+            assert committed is not None
+            found += [before, committed.missing_bytes]
+
+    assert found == [0, 0, 0, 95, 95, 95, 95, 0]
+
+
 def test_what_was_purged_before_it_was_read_is_told(
     streams: Streams, keeper: Keeper, caplog: pytest.LogCaptureFixture
 ) -> None:

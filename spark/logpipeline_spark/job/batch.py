@@ -36,8 +36,8 @@ RunTasks = Callable[[Work, Sequence[Task]], list[Done]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """The result of a batch: *rows* that are new in the table, bytes that came *twice* without a
-    mark, and bytes that are *missing* now; *lost* messages were deleted before they were read. It
-    *has more* if the size limit of a batch cut it.
+    mark, and bytes of all sources that are *missing* now; *lost* messages were deleted before they
+    were read. It *has more* if the size limit of a batch cut it.
     """
 
     rows: int
@@ -54,6 +54,7 @@ class Batches:
 
     Messages that were deleted before they were read are logged, counted and recorded in the table,
     and reading goes on. With *stops_on_loss* the job ends instead, until a user decides.
+    *missing_bytes* are those of all sources.
     """
 
     client: Client
@@ -66,6 +67,7 @@ class Batches:
     begin: Place = EARLIEST
     stops_on_loss: bool = False
     states: dict[str, StreamState] = field(default_factory=dict)
+    missing_bytes: int = 0
     _reported: set[tuple[str, Range]] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -91,6 +93,9 @@ class Batches:
             )
             for name in self.streams
         }
+        self.missing_bytes = sum(
+            source.missing for state in self.states.values() for source in state.known.values()
+        )
 
     def next(self) -> Committed | None:
         """Commit what waits, up to the size limit of a batch; return None if nothing waits.
@@ -162,6 +167,7 @@ class Batches:
         self._report_loss(losses)
         learned = {name: self._learn(name, parts) for name in batch}
         resent = self.run(self.work, _resent(batch, learned, self.tasks_min()))
+        self.missing_bytes += sum(each.missing_bytes for each in learned.values())
         for name, end in batch.items():
             self.states[name].position = end
         self._keep(
@@ -179,7 +185,7 @@ class Batches:
             rows=sum(part.rows for each in (*done, *resent) for part in each.parts),
             has_more=False,
             twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
-            missing_bytes=sum(each.missing_bytes for each in learned.values()),
+            missing_bytes=self.missing_bytes,
             lost=_count([*skipped.items(), *losses]),
         )
 
