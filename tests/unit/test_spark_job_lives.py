@@ -6,12 +6,15 @@ from typing import Any, cast
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.streamstate import StreamState
+from logpipeline_spark.job.batch import begin_anew
 from logpipeline_spark.job.task import checked
 from logpipeline_spark.lines.messages import groups
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.source.options import SourceOptions
+from logpipeline_spark.table.files import Range
+from logpipeline_spark.table.state import Cover
 from tables.messages import ORIGIN, foreign, message
 
 STREAM = "LOGS_0"
@@ -69,6 +72,20 @@ def test_a_stream_that_went_back_is_read_again() -> None:
 
     assert (once.rollbacks, once.sequence, once.known_until_ns) == (1, 10, 5000)
     assert (twice.rollbacks, twice.sequence, twice.known_until_ns) == (2, 10, 5000)
+
+
+def test_a_stream_that_comes_back_from_a_backup_is_another_incarnation() -> None:
+    """After another one of its name was read: a table takes no range of an earlier incarnation."""
+    former, between = position(), position(created=NOW, sequence=50)
+    cover = Cover().after({STREAM: Range(former.incarnation, 1, 1000)})
+    cover = cover.after({STREAM: Range(between.incarnation, 1, 50)})
+    state = StreamState(BEFORE, first=1, last=1000, messages=1000, last_time_ns=4000)
+
+    found = begin_anew(between, begin(between, state, {}), cover.read[STREAM])
+
+    assert (found.created, found.rollbacks, found.sequence) == (BEFORE, 1, 0)
+    cover.after({STREAM: Range(found.incarnation, 1, 10)})
+    assert begin_anew(between, between, cover.read[STREAM]) == between
 
 
 def test_messages_that_may_have_been_read_are_marked() -> None:

@@ -110,6 +110,10 @@ class Batches:
         known = {name: self._position(name, state) for name, state in seen.items()}
         begins = planning.begins(client, options, known, seen, reads_again=True)
         cover = self.table.state.cover.read
+        begins = {
+            name: begin_anew(known[name], begin, cover.get(name, ()))
+            for name, begin in begins.items()
+        }
         found = {
             name: _skipped(name, known[name], begin, cover.get(name, ()))
             for name, begin in begins.items()
@@ -237,6 +241,17 @@ class Batches:
     def _learn(self, name: str, parts: Sequence[Part]) -> Learned:
         ours = sorted((each for each in parts if each.stream == name), key=lambda each: each.first)
         return learn(self.states[name].known, joined([each.seen for each in ours]))
+
+
+def begin_anew(known: Position, begin: Position, read: Sequence[Range]) -> Position:
+    """Return *begin* as that of an incarnation of which the table has nothing in *read*: a stream
+    may come back from a backup after another one of its name was read.
+    """
+    if begin.incarnation != known.incarnation:
+        lives = {each.incarnation for each in read}
+        while begin.incarnation in lives:
+            begin = replace(begin, rollbacks=begin.rollbacks + 1)
+    return begin
 
 
 def _skipped(name: str, known: Position, begin: Position, read: Sequence[Range]) -> Range | None:

@@ -238,7 +238,8 @@ def _marked(opened: Opened) -> Opened:
 def cut(group: Sequence[Opened], wanted: Sequence[Wanted]) -> list[Opened]:
     """Return the wanted ranges of the messages of *group*, each as a message of its own. A line of
     which a part is known already is cut there: its rest is a piece. Messages of CRI lines that
-    would be cut within a line stay whole; `within` chooses their rows.
+    would be cut within a line, and those of several ranges, stay whole; `within` chooses their
+    rows.
     """
     ranges = {each.sequence: _joined(each.ranges) for each in wanted}
     found: list[Opened] = []
@@ -250,7 +251,8 @@ def cut(group: Sequence[Opened], wanted: Sequence[Wanted]) -> list[Opened]:
         begins = [not start or opened.data[start - 1 : start] == b"\n" for start in starts]
         # No shipper cuts there, unless a line of the runtime is too long for a message. What was
         # read up to there is known from rows, which do not say exactly where a line ends.
-        if batch.format == "cri" and not all(begins):
+        # The rows of a message are numbered together, so it is not cut into several parts either.
+        if len(parts) > 1 or (batch.format == "cri" and not all(begins)):
             found.append(opened)
             continue
         for (start, end), is_begin in zip(parts, begins, strict=True):
