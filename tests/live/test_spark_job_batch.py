@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,47 @@ def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
     assert verify(keeper.storage, logs(keeper.storage)).problems == ()
 
 
+def test_new_lines_of_a_server_whose_clock_is_behind_are_read(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """The former server's clock was ahead, so the times of new messages say that they were read."""
+    expected = send(streams, 0, 5)
+    keeper.take()
+    for stream in STREAMS:
+        streams.call(f"STREAM.DELETE.{stream}")
+    streams.create()
+    streams._offsets["node-a"] = 0
+    streams.send("node-a", *(f"line {number}" for number in range(5)))
+    expected += send(streams, 5, 8)
+    for batches in keeper.batches():
+        for state in batches.states.values():
+            assert state.position is not None
+            state.position = replace(state.position, time_ns=state.position.time_ns + 3600 * 10**9)
+        assert batches.next() is not None
+    expected += send(streams, 8, 9)
+    keeper.take()
+
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage, logs(keeper.storage)).problems == ()
+
+
+def test_missing_bytes_are_those_of_all_sources_also_after_a_start(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """A hole that an earlier process found is still there, and may be filled."""
+    found: list[int] = []
+    for first, is_again in ((0, False), (100, False), (105, False), (5, True)):
+        streams._offsets["node-a"] = first
+        streams.send("node-a", "x" * (94 if is_again else 4), resend=is_again)
+        for batches in keeper.batches():
+            before = batches.missing_bytes
+            committed = batches.next()
+            assert committed is not None
+            found += [before, committed.missing_bytes]
+
+    assert found == [0, 0, 0, 95, 95, 95, 95, 0]
+
+
 def test_what_was_purged_before_it_was_read_is_told(
     streams: Streams, keeper: Keeper, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,6 +265,54 @@ def test_what_was_purged_before_it_was_read_is_told(
 
     assert keeper.lines() == sorted(expected)
     assert "messages were deleted before they were read" in caplog.text
+
+
+def test_what_is_purged_before_the_first_range_is_named(streams: Streams, keeper: Keeper) -> None:
+    """Of a stream that was made anew, and of one that a table was to read from a place on."""
+    send(streams, 0, 3)
+    keeper.options["begin"] = Place("latest")
+    keeper.take()
+    expected = send(streams, 3, 6)
+    streams.call("STREAM.PURGE.LOGS_0", {"seq": 6})
+    expected.remove(("node-b", "line 3"))
+    expected.remove(("node-b", "line 4"))
+    keeper.take()
+    streams.call("STREAM.DELETE.LOGS_1")
+    streams.create("LOGS_1")
+    expected += send(streams, 6, 9)
+    streams.call("STREAM.PURGE.LOGS_1", {"seq": 3})
+    expected.remove(("node-a", "line 6"))
+    expected.remove(("node-a", "line 7"))
+    keeper.take()
+
+    report = verify(keeper.storage, logs(keeper.storage))
+    assert keeper.lines() == sorted(expected)
+    assert [(name, gone.first, gone.last) for name, gone in report.skipped] == [
+        ("LOGS_0", 4, 5),
+        ("LOGS_1", 1, 2),
+    ]
+    assert report.problems == ()
+
+
+def test_what_a_stream_had_that_is_made_anew_while_tasks_read_is_named(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """The range counts as read, and what is gone of it as lost."""
+    send(streams, 0, 3)
+
+    def late(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        if tasks:
+            streams.call("STREAM.DELETE.LOGS_0")
+            streams.create("LOGS_0")
+        return here(work, tasks)
+
+    for batches in keeper.batches(late):
+        committed = batches.next()
+        assert committed is not None
+        assert committed.lost == 3
+
+    report = verify(keeper.storage, logs(keeper.storage))
+    assert [(name, gone.first, gone.last) for name, gone in report.skipped] == [("LOGS_0", 1, 3)]
 
 
 def test_what_is_purged_while_tasks_read_is_told_and_gone_on_without(

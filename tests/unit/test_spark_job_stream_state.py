@@ -74,12 +74,15 @@ def test_the_silent_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None
     """What is kept is bounded, whatever comes and goes."""
     monkeypatch.setattr(knowing, "SOURCES_MAX", 2)
     known: Known = {}
+    missing = 0
     for sequence, source in enumerate(["a", "b", "a", "c"]):
         learned = learn(known, Seen((run(sequence, sequence + 1, sequence + 1, source=source),)))
+        missing += learned.missing_bytes
 
     assert [source for _, source in known] == ["a", "c"]
     # What is kept is told what went away as well.
     assert [source for _, source in learned.changed] == ["c", "b"]
+    assert missing == sum(each.missing for each in known.values())
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.booleans()), max_size=20))

@@ -21,6 +21,7 @@ from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import EARLIEST, Place, Position
 from logpipeline_spark.source.ranges import RangeTask
 from logpipeline_spark.table.files import FileEntry, Range
+from logpipeline_spark.table.state import Cover
 from logpipeline_spark.table.writer import TableWriter
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ RunTasks = Callable[[Work, Sequence[Task]], list[Done]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """The result of a batch: *rows* that are new in the table, bytes that came *twice* without a
-    mark, and bytes that are *missing* now; *lost* messages were deleted before they were read. It
-    *has more* if the size limit of a batch cut it.
+    mark, and bytes of all sources that are *missing* now; *lost* messages were deleted before they
+    were read. It *has more* if the size limit of a batch cut it.
     """
 
     rows: int
@@ -53,6 +54,7 @@ class Batches:
 
     Messages that were deleted before they were read are logged, counted and recorded in the table,
     and reading goes on. With *stops_on_loss* the job ends instead, until a user decides.
+    *missing_bytes* are those of all sources.
     """
 
     client: Client
@@ -65,6 +67,7 @@ class Batches:
     begin: Place = EARLIEST
     stops_on_loss: bool = False
     states: dict[str, StreamState] = field(default_factory=dict)
+    missing_bytes: int = 0
     _reported: set[tuple[str, Range]] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -90,6 +93,9 @@ class Batches:
             )
             for name in self.streams
         }
+        self.missing_bytes = sum(
+            source.missing for state in self.states.values() for source in state.known.values()
+        )
 
     def next(self) -> Committed | None:
         """Commit what waits, up to the size limit of a batch; return None if nothing waits.
@@ -102,12 +108,17 @@ class Batches:
         seen = planning.states(client, options)
         is_new = self._begin(seen)
         known = {name: self._position(name, state) for name, state in seen.items()}
-        begins = planning.begins(client, options, known, seen)
-        skipped = {
-            name: Range(begin.incarnation, known[name].sequence + 1, begin.sequence)
+        begins = planning.begins(client, options, known, seen, reads_again=True)
+        cover = self.table.state.cover.read
+        begins = {
+            name: begin_anew(known[name], begin, cover.get(name, ()))
             for name, begin in begins.items()
-            if _is_behind_loss(name, known[name], begin)
         }
+        found = {
+            name: _skipped(name, known[name], begin, cover.get(name, ()))
+            for name, begin in begins.items()
+        }
+        skipped = {name: gone for name, gone in found.items() if gone is not None}
         lasts = {name: state.last for name, state in seen.items()}
         ends = planning.ends(client, begins, seen, lasts, self.bytes_max)
         batch = {name: end for name, end in ends.items() if end.sequence > begins[name].sequence}
@@ -160,6 +171,7 @@ class Batches:
         self._report_loss(losses)
         learned = {name: self._learn(name, parts) for name in batch}
         resent = self.run(self.work, _resent(batch, learned, self.tasks_min()))
+        self.missing_bytes += sum(each.missing_bytes for each in learned.values())
         for name, end in batch.items():
             self.states[name].position = end
         self._keep(
@@ -171,13 +183,13 @@ class Batches:
             learned,
             begun=begun,
             skipped=skipped,
-            lost={name: found for name, found in lost.items() if found},
+            lost=_named(lost, skipped, self.table.state.cover),
         )
         return Committed(
             rows=sum(part.rows for each in (*done, *resent) for part in each.parts),
             has_more=False,
             twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
-            missing_bytes=sum(each.missing_bytes for each in learned.values()),
+            missing_bytes=self.missing_bytes,
             lost=_count([*skipped.items(), *losses]),
         )
 
@@ -231,12 +243,25 @@ class Batches:
         return learn(self.states[name].known, joined([each.seen for each in ours]))
 
 
-def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
-    """Log what happened to a stream since it was read; return whether messages are lost."""
+def begin_anew(known: Position, begin: Position, read: Sequence[Range]) -> Position:
+    """Return *begin* as that of an incarnation of which the table has nothing in *read*: a stream
+    may come back from a backup after another one of its name was read.
+    """
+    if begin.incarnation != known.incarnation:
+        lives = {each.incarnation for each in read}
+        while begin.incarnation in lives:
+            begin = replace(begin, rollbacks=begin.rollbacks + 1)
+    return begin
+
+
+def _skipped(name: str, known: Position, begin: Position, read: Sequence[Range]) -> Range | None:
+    """Log what happened to a stream since it was read; return the messages that were deleted before
+    they were read. *read* are the stream's ranges in the table.
+    """
     if known == begin:
-        return False
+        return None
     if known.incarnation == begin.incarnation:
-        return True
+        return Range(begin.incarnation, known.sequence + 1, begin.sequence)
     # Shippers send again what the server lost.
     log.warning(
         "the stream was created again"
@@ -244,7 +269,14 @@ def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
         else "the stream was rolled back",
         extra={"stream": name, "read": known.sequence, "goes_on_behind": begin.sequence},
     )
-    return False
+    # What the table has of the same creation may be what this incarnation lacks at its beginning.
+    created = begin.incarnation.partition("r")[0]
+    last = max(
+        (each.last for each in read if each.incarnation.partition("r")[0] == created), default=0
+    )
+    if known.created == begin.created:
+        last = max(last, known.sequence)
+    return Range(begin.incarnation, last + 1, begin.sequence) if begin.sequence > last else None
 
 
 def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
@@ -255,6 +287,21 @@ def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
             first = gone.pop().first
         gone.append(Range(end.incarnation, first, last))
     return tuple(gone)
+
+
+def _named(
+    lost: Mapping[str, Sequence[Range]], skipped: Mapping[str, Range], cover: Cover
+) -> dict[str, Sequence[Range]]:
+    """Return *lost* with what was *skipped* before the first range of an incarnation: in the cover,
+    only a hole between two of its ranges names itself.
+    """
+    named: dict[str, Sequence[Range]] = {}
+    for name, found in lost.items():
+        gone, end = skipped.get(name), cover.end_of(name)
+        is_first = gone is not None and (end is None or end.incarnation != gone.incarnation)
+        if parts := ([gone] if gone is not None and is_first else []) + list(found):
+            named[name] = parts
+    return named
 
 
 def _count(lost: Iterable[tuple[str, Range]]) -> int:

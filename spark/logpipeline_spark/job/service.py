@@ -147,7 +147,7 @@ class JobNumbers:
         self.commits.labels().inc()
         self.rows.labels().inc(committed.rows)
         self.twice.labels().inc(committed.twice_bytes)
-        self.missing.labels().inc(committed.missing_bytes)
+        self.missing.labels().set(committed.missing_bytes)
         self.lost.labels().inc(committed.lost)
         self.seconds.labels().observe(took_s)
         self.last.labels().set(time.time())
@@ -345,6 +345,7 @@ class Job:
         self, batches: Batches, report: ProgressReport, storage: Storage, keeper: Keeper
     ) -> None:
         batches.load()
+        self.numbers.missing.labels().set(batches.missing_bytes)
         report.write(storage.url, batches.table, batches.states)
         self.numbers.problem = None
         while not self.stop.is_set():

@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
 class Learned(NamedTuple):
     """The result of a batch for one stream: marked messages that are *wanted*, the sources that
     *changed* or were forgotten, and two numbers for metrics: bytes that came twice *unmarked*, and
-    bytes that are *missing*.
+    how many more bytes are *missing* than before.
     """
 
     wanted: tuple[Wanted, ...]
@@ -70,7 +70,7 @@ def learn(known: Known, seen: Seen) -> Learned:
             wanted.append(Wanted(run.first, decision.ranges))
     while len(known) > SOURCES_MAX:
         forgotten = next(iter(known))
-        del known[forgotten]
+        missing -= known.pop(forgotten).missing
         changed[forgotten] = None
     return Learned(tuple(wanted), tuple(changed), unmarked, missing)
 

@@ -7,13 +7,16 @@ It runs in an executor's Python process, receives everything it needs, and can b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
 import pyarrow as pa
 
+from logpipeline import cri
+from logpipeline.deduplication import Range
 from logpipeline.failpoints import reach
+from logpipeline.wire import Batch
 from logpipeline_spark.job.stream_state import Wanted
 from logpipeline_spark.lines.arrow import tables_of
 from logpipeline_spark.lines.messages import Opened, Seen, groups, joined, seen_of
@@ -183,9 +186,9 @@ class _Reader:
         origin, wanted = part.origin(options), self._wanted()
         for messages in read_range(self.client, options, part, lost=self.lost):
             for group in groups(messages, origin):
-                chosen = self._chosen(group, wanted)
+                chosen = self._chosen(checked(group, part.end.known_until_ns), wanted)
                 for table in tables_of(chosen, origin, self.work.columns) if chosen else ():
-                    fitting = table if wanted is None else _cut(table, wanted)
+                    fitting = table if wanted is None else within(table, wanted)
                     self.rows += fitting.num_rows
                     if self.work.has_rollups:
                         self.counts.add(fitting)
@@ -206,14 +209,62 @@ class _Reader:
 
     def _chosen(self, group: Sequence[Opened], wanted: Sequence[Wanted] | None) -> list[Opened]:
         if wanted is not None:
-            sequences = {each.sequence for each in wanted}
-            return [opened for opened in group if opened.message.sequence in sequences]
+            return cut(group, wanted)
         self.seen.append(seen_of(group))
         # A task does not know whether marked messages are new.
         return [opened for opened in group if not opened.is_marked]
 
 
-def _cut(table: pa.Table, wanted: Sequence[Wanted]) -> pa.Table:
+def checked(group: Sequence[Opened], known_until_ns: int) -> list[Opened]:
+    """Return *group*, whose messages up to *known_until_ns* may have been read in an earlier
+    incarnation of the stream: these are marked, so that their ranges decide. Those without a range
+    count as read, as they do for collectors.
+    """
+    return [
+        _marked(opened) if opened.message.time_ns <= known_until_ns else opened
+        for opened in group
+        if opened.batch is not None or opened.message.time_ns > known_until_ns
+    ]
+
+
+def _marked(opened: Opened) -> Opened:
+    batch = opened.batch
+    assert batch is not None
+    # The sender of a message without a mark knows of no earlier sending.
+    is_unsure = batch.unsure or not batch.resend
+    return replace(opened, batch=replace(batch, resend=True, unsure=is_unsure))
+
+
+def cut(group: Sequence[Opened], wanted: Sequence[Wanted]) -> list[Opened]:
+    """Return the wanted ranges of the messages of *group*, each as a message of its own. A line of
+    which a part is known already is cut there: its rest is a piece. Messages of CRI lines that
+    would be cut within a line, and those of several ranges, stay whole; `within` chooses their
+    rows.
+    """
+    ranges = {each.sequence: _joined(each.ranges) for each in wanted}
+    found: list[Opened] = []
+    for opened in group:
+        batch, parts = opened.batch, ranges.get(opened.message.sequence, [])
+        if batch is None or not parts:
+            continue
+        starts = [start - batch.start for start, _ in parts]
+        begins = [not start or opened.data[start - 1 : start] == b"\n" for start in starts]
+        # No shipper cuts there, unless a line of the runtime is too long for a message. What was
+        # read up to there is known from rows, which do not say exactly where a line ends.
+        # The rows of a message are numbered together, so it is not cut into several parts either.
+        if len(parts) > 1 or (batch.format == "cri" and not all(begins)):
+            found.append(opened)
+            continue
+        for (start, end), is_begin in zip(parts, begins, strict=True):
+            # Rows hold no newline: nothing is left of a line that lacks only that.
+            first = start - batch.start
+            is_rest = not is_begin and opened.data[first : first + 1] == b"\n"
+            if start + is_rest < end:
+                found.append(_part(opened, batch, start + is_rest, end))
+    return found
+
+
+def within(table: pa.Table, wanted: Sequence[Wanted]) -> pa.Table:
     """Return the lines of *table* that begin in the wanted ranges of their messages."""
     ranges = {each.sequence: each.ranges for each in wanted}
     sequences = table["seq"].to_numpy()
@@ -224,3 +275,34 @@ def _cut(table: pa.Table, wanted: Sequence[Wanted]) -> pa.Table:
         for part in ranges[int(sequence)]:
             kept |= ours & (offsets >= part.start) & (offsets < part.end)
     return table.filter(pa.array(kept))
+
+
+def _joined(ranges: Sequence[Range]) -> list[tuple[int, int]]:
+    """Return *ranges*, which rise; those that adjoin are one, so that no line is cut there."""
+    found: list[tuple[int, int]] = []
+    for part in ranges:
+        start = found.pop()[0] if found and found[-1][1] == part.start else part.start
+        found.append((start, part.end))
+    return found
+
+
+def _part(opened: Opened, batch: Batch, start: int, end: int) -> Opened:
+    first, last = start - batch.start, end - batch.start
+    starts_inside = batch.starts_inside_line if not first else _is_inside(opened, batch, first)
+    is_end = end == batch.end
+    ends_inside = batch.ends_inside_line if is_end else _is_inside(opened, batch, last)
+    part = replace(
+        batch,
+        start=start,
+        end=end,
+        starts_inside_line=starts_inside,
+        ends_inside_line=ends_inside,
+    )
+    return replace(opened, batch=part, data=opened.data[first:last])
+
+
+def _is_inside(opened: Opened, batch: Batch, position: int) -> bool:
+    """Return whether a line, or a run of fragments, goes on at *position* of the data."""
+    if batch.format == "cri":
+        return cri.last_cut(opened.data[:position]) != position
+    return opened.data[position - 1 : position] != b"\n"

@@ -143,6 +143,8 @@ class Position:
     *time_ns* (0: not known). The batch that ended here began after *after*; its messages take
     *message_bytes* on average, so that a repeated batch is split into the same tasks.
 
+    Messages up to *known_until_ns* may have been read in an earlier incarnation of the stream.
+
     A batch is known by its end alone: after a crash Spark asks for the start of the first batch
     again, and the start "latest" would be another one by then.
     """
@@ -153,6 +155,7 @@ class Position:
     time_ns: int
     after: int
     message_bytes: int = 1
+    known_until_ns: int = 0
 
     @property
     def incarnation(self) -> str:

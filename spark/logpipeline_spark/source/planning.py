@@ -28,7 +28,7 @@ from logpipeline_spark.source.offsets import (
     moved,
 )
 from logpipeline_spark.source.options import PARTITIONS_MAX, SourceOptions
-from logpipeline_spark.source.ranges import RangeTask
+from logpipeline_spark.source.ranges import OTHER_LIFE, RangeTask
 
 SHOWN_MAX = 10
 
@@ -323,10 +323,17 @@ def known(client: Client, options: SourceOptions, kept: Positions, seen: States)
 
 
 def begins(
-    client: Client, options: SourceOptions, known: Mapping[str, Position], seen: States
+    client: Client,
+    options: SourceOptions,
+    known: Mapping[str, Position],
+    seen: States,
+    *,
+    reads_again: bool = False,
 ) -> Positions:
     """Return where to continue after *known*: there, if a stream is still the one that was read;
-    else after the last message that both have.
+    else after the last message that both have. A caller that *reads_again* finds itself which
+    messages are new: for it such a stream begins at its first message, and the position says until
+    when messages may have been read.
 
     Raises:
         Refused: a stream lost messages that were not read, and that is not allowed.
@@ -338,8 +345,23 @@ def begins(
         verdict = judge(position, state, found, needs_all=True)
         if verdict is not Verdict.GOOD and options.fail_on_data_loss:
             raise Refused(loss_sentence(stream, verdict, position, state))
-        result[stream] = _resumed(client, stream, position, state, verdict)
+        if reads_again and verdict in OTHER_LIFE:
+            result[stream] = _read_again(position, state, verdict)
+        else:
+            result[stream] = _resumed(client, stream, position, state, verdict)
     return result
+
+
+def _read_again(position: Position, state: StreamState, verdict: Verdict) -> Position:
+    # Times alone would skip new messages if the clock of the server is behind that of the former
+    # leader, or was set back.
+    return replace(
+        position,
+        created=state.created,
+        rollbacks=position.rollbacks + 1 if verdict is Verdict.ROLLED_BACK else 0,
+        sequence=max(state.first - 1, 0),
+        known_until_ns=max(position.time_ns, position.known_until_ns),
+    )
 
 
 def _resumed(

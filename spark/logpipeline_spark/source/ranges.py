@@ -167,8 +167,9 @@ def read_range(
     after, begin = _verify(client, options, task, missing=gaps.missing)
     if after in OTHER_LIFE and after is not verdict:
         raise Refused(_changed(task))
-    if lost is not None and after not in OTHER_LIFE:
-        lost += gaps.before(begin)
+    if lost is not None:
+        # What the other stream does not have of the range is gone with the former one.
+        lost += gaps.before(task.last + 1 if after in OTHER_LIFE else begin)
 
 
 class _Gaps:

@@ -45,7 +45,8 @@ class WrongRange(Refused):
 @dataclass(frozen=True, slots=True)
 class Cover:
     """*read* holds each stream's ranges in the order of their batches, joined where they adjoin;
-    *lost* the parts of them that were deleted before they were read.
+    *lost* what was deleted before it was read: parts of them, or what was before the first range of
+    an incarnation.
     """
 
     read: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
@@ -64,7 +65,8 @@ class Cover:
         lost: Mapping[str, Sequence[Range]] | None = None,
     ) -> Cover:
         """Return the cover with a batch's *ranges* added. Before the range of a stream in *skipped*
-        there may be a hole; *lost* are parts of ranges that were deleted before they were read.
+        there may be a hole; *lost* are parts of ranges, or what was before the first one of an
+        incarnation, that were deleted before they were read.
 
         Raises:
             WrongRange: a range overlaps the committed ones, or leaves a hole that is not named.
@@ -79,7 +81,7 @@ class Cover:
 
     def missing(self) -> Iterator[tuple[str, Range]]:
         """Give what was deleted before it was read: the sequences between two ranges of one
-        incarnation of a stream, and parts of ranges.
+        incarnation of a stream, and what is in *lost*.
         """
         for stream, ranges in sorted(self.read.items()):
             for one, following in itertools.pairwise(ranges):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from logpipeline.spans import Span, joined
 from logpipeline_spark.job.stream_state import Known, StreamState, learn
-from logpipeline_spark.job.task import RESENT, _cut
+from logpipeline_spark.job.task import RESENT, cut, within
 from logpipeline_spark.lines.arrow import tables_of
 from logpipeline_spark.lines.messages import Message, groups, seen_of
 from logpipeline_spark.lines.messages import joined as joined_seen
@@ -120,11 +120,10 @@ class Job:
         opened = list(groups(messages, origin))
         learned = learn(self.known, joined_seen([seen_of(group) for group in opened]))
         plain = [each for group in opened for each in group if not each.is_marked]
-        sequences = {each.sequence for each in learned.wanted}
-        marked = [each for group in opened for each in group if each.message.sequence in sequences]
+        marked = [part for group in opened for part in cut(group, learned.wanted)]
         fresh = list(tables_of(plain, origin)) if plain else []
         again = [
-            _cut(table, learned.wanted) for table in (tables_of(marked, origin) if marked else ())
+            within(table, learned.wanted) for table in (tables_of(marked, origin) if marked else ())
         ]
         name = FileName(STREAM, end.incarnation, first, last, self.table.writer)
         added = self._written(name, fresh) + self._written(replace(name, kind=RESENT), again)
