@@ -243,6 +243,16 @@ def test_paths_are_what_users_write(server: S3Server, tmp_path: Path) -> None:
     for wrong in ("", "gs://b/p", "s3:///p"):
         with pytest.raises(Refused, match=r"pass a folder|names no bucket"):
             storage_of(wrong)
+    for wrong in (
+        "s3://b/a#1",
+        "s3://b/a?1",
+        "s3://b/%2e%2e/c",
+        "/a/b%41",
+        "file:///a%25b",
+        "/a\\b",
+    ):
+        with pytest.raises(Refused, match="no part of a path"):
+            storage_of(wrong)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Refused, match="not a folder: choose another path"):
         storage_of(str(tmp_path / "file")).write("a", b"")

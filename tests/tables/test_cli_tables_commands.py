@@ -140,6 +140,18 @@ def test_answers_are_text_json_or_csv(table: TableWriter, run: Run) -> None:
     assert "hello 2.0 é" in text
 
 
+def test_json_has_each_column_and_only_numbers_that_json_has(table: TableWriter, run: Run) -> None:
+    """As Spark's to_json writes them."""
+    question = "SELECT 1 AS a, 2 AS a, 'nan'::DOUBLE AS b, ['-inf'::DOUBLE] AS c, 3 AS a_1"
+    _, out, _ = run("query", question, "-o", "json")
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    [row] = json.loads(out, parse_constant=refuse)
+    assert row == {"a": 1, "a_1": 2, "b": "NaN", "c": ["-Infinity"], "a_1_1": 3}
+
+
 def test_events_are_asked_for_as_lines_are(table: TableWriter, run: Run) -> None:
     """Joined by all presets, or as the words say."""
     question = "SELECT sum(lines)::int AS lines, count(*) AS events, min(text) AS text FROM events"

@@ -7,10 +7,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 from pyiceberg.table.update import SetLocationUpdate
@@ -25,6 +28,7 @@ from logpipeline_spark.table.compaction import groups_of
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
+from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import verify
 from tables.erased import FORMATS, IDENTIFIER, Lake, in_order
 from tables.foreign import delete_by_position
@@ -213,6 +217,98 @@ def test_an_iceberg_table_whose_files_have_other_urls_is_not_cleaned(tmp_path: P
         new_logs()["lines"].keep_up(datetime.now(UTC))
 
     assert in_order(lake.read()) == before
+
+
+def test_a_column_of_a_type_that_we_do_not_use_stays_as_it_is(tmp_path: Path) -> None:
+    """It is carried along where files are merged, erased from and asked, and a new column of ours
+    comes beside it.
+    """
+    lake = FORMATS["delta"](tmp_path)
+    lake.filled()
+    other = DeltaTable(f"{lake.storage.url}/lines")
+    due = pa.field("due", pa.struct([("on", pa.date32()), ("cost", pa.decimal128(9, 2))]))
+    # A host of their own, which `erase` does not name.
+    rows = [row | {"host": "web9"} for row in other.to_pyarrow_table().slice(0, 3).to_pylist()]
+    value = {"on": date(2026, 11, 24), "cost": Decimal("1.50")}
+    columns = other.to_pyarrow_table().schema
+    added = pa.Table.from_pylist(rows, columns).append_column(due, pa.array([value] * 3, due.type))
+    write_deltalake(other, added, mode="append", schema_mode="merge")
+
+    for go_on in ALL.values():
+        go_on(lake)
+    log = lake.new_logs()["lines"]
+    log.begin(pa.schema([*LINES, ("status", pa.int32())]), {})
+
+    found = log.schema()
+    assert found is not None
+    assert found.field("due").type == due.type
+    assert "status" in found.names
+    other.update_incremental()
+    with_due = [row for row in other.to_pyarrow_table().to_pylist() if row["due"]]
+    assert [row["due"] for row in with_due] == [value] * 3
+
+
+@pytest.mark.parametrize("has_crashed", [False, True])
+def test_erased_lines_go_from_iceberg_files_that_another_program_named(
+    tmp_path: Path, has_crashed: bool
+) -> None:
+    """After its rewrite, files have its names; and after a crash between the end of their snapshot
+    and their own, when no snapshot knows them, in three days.
+    """
+    lake = FORMATS["iceberg"](tmp_path)
+    lake.filled()
+    log = lake.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    loaded = log._loaded()
+    assert loaded is not None
+    loaded.overwrite(loaded.scan().to_arrow())
+    lake.erasure(host="web1").erase(OVER)
+    lake.batch(lake.open(), 41, 60)
+    _erase(lake)
+    assert b"web1" in _all_text(lake)
+    if has_crashed:
+        loaded.refresh()
+        gone = [each.snapshot_id for each in loaded.snapshots()[:-1]]
+        loaded.maintenance.expire_snapshots().by_ids(gone).commit()
+
+    lake.age(hours=25 * 3 if has_crashed else GRACE_HOURS + 1)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+    assert b"web1" not in _all_text(lake)
+    assert {row["seq"] for row in lake.rows()} <= set(range(1, 61))
+    assert lake.problems == ()
+
+
+def test_iceberg_files_that_another_program_put_elsewhere_have_upkeep_too(tmp_path: Path) -> None:
+    """They are merged by who wrote them, and go when their last line is too old."""
+    lake = FORMATS["iceberg"](tmp_path)
+    lake.filled(4)
+    log = lake.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    loaded = log._loaded()
+    assert loaded is not None
+    rows = loaded.scan().to_arrow()
+    hour = pc.less(rows["ts"], pa.scalar(BEGIN + timedelta(hours=1), rows["ts"].type))
+    loaded.overwrite(rows.filter(hour))
+    loaded.append(rows.filter(pc.invert(hour)))
+    assert not any(entry.path.startswith("lines/") for entry in lake.new_logs()["lines"].files())
+
+    assert lake.problems == ()
+    assert upkeep(lake.storage, lake.new_logs()).compact(OVER) == []
+    limits = Limits(age=timedelta(days=1))
+    upkeep(lake.storage, lake.new_logs()).retain(BEGIN + timedelta(days=1, hours=1), limits)
+
+    assert {row["seq"] for row in lake.rows()} == set(range(61, 81))
+
+
+def _all_text(lake: Lake) -> bytes:
+    """Return the hosts of all lines in files below the table, whatever their names."""
+    paths = Path(lake.storage.url).rglob("*.parquet")
+    return b" ".join(
+        str(pq.ParquetFile(path).read(columns=["host"])["host"].to_pylist()).encode()
+        for path in paths
+        if "words" not in path.parts
+    )
 
 
 def _optimize(table: DeltaTable) -> None:

@@ -33,6 +33,7 @@ from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.state import WrongRange
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits
+from logpipeline_spark.table.word_filters import are_there
 from logpipeline_spark.table.writer import TableWriter
 from tables.erased import FORMATS, Lake, Row, mixed, rows_of
 from tables.made import BEGIN, LIFE, STREAM, kept, lines, table_files, upkeep
@@ -241,22 +242,55 @@ def test_a_merge_that_was_faster_is_waited_for(
     assert table_files(Path(lake.storage.url)) == there
 
 
+@pytest.mark.parametrize("has_grace", [True, False])
 def test_a_merge_that_was_slower_brings_nothing_back(
-    lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, table: TableWriter, monkeypatch: pytest.MonkeyPatch, has_grace: bool
 ) -> None:
-    """It read the lines before, and is not committed."""
+    """It read the lines before, and is not committed. The proof names what it wrote until that is
+    removed, and which words are in it is not kept.
+    """
     from logpipeline_spark.table import upkeep as upkeep_module
+
+    proofs = []
 
     def reach(place: str) -> None:
         if place == "table.merge-written":
             monkeypatch.undo()
-            lake.erasure(host="web1").erase(NOW)
+            proofs.append(lake.erasure(host="web1").erase(NOW, has_grace=has_grace))
 
     monkeypatch.setattr(upkeep_module, "reach", reach)
     upkeep(lake.storage, lake.new_logs()).compact(OVER, merges_max=1)
 
     assert lake.rows() == rows_of(1, 150, without=is_web1)
     assert lake.problems == ()
+    in_vain = [each for each in proofs[0].remaining if "compacted-" in each.path]
+    assert in_vain
+    assert has_grace or tuple(in_vain) == proofs[0].remaining
+    assert not any(are_there(lake.storage, each.path) for each in in_vain)
+    lake.age(hours=GRACE_HOURS + 1)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    assert lake.erasure(host="web1").erase(NOW).remaining == ()
+    assert b"web1" not in lake.stored_text()
+
+
+def test_a_name_with_a_bracket_is_that_name_alone(lake: Lake) -> None:
+    """As a range of a glob it would be the name of another source as well."""
+    table = lake.open()
+    lake.batch(table, 1, 40)
+    other = {"source": "/var/log/db1/app1.log"}
+    rows = [row | other if row["idx"] else row for row in mixed(41, 60).to_pylist()]
+    added = write_range(
+        lake.storage,
+        [pa.Table.from_pylist(rows, schema=LINES)],
+        FileName(STREAM, LIFE, 41, 60, table.writer),
+    )
+    table.commit_batch("41", {STREAM: Range(LIFE, 41, 60)}, added, kept(table))
+
+    lake.erasure(source="/var/log/db1/app[1].log").erase(NOW)
+
+    sources = {row["source"] for row in lake.rows()}
+    assert "/var/log/db1/app1.log" in sources
+    assert "/var/log/db1/app[1].log" not in sources
 
 
 def test_a_later_merge_that_was_slower_brings_nothing_back(

@@ -93,6 +93,11 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"consumers": [{"name": "a"}, {"name": "a"}]},
          'spec.consumers[1].name: "a" is used more than once; names are unique'),
         ({"consumers": {}}, "spec.consumers: expected a list, found a mapping"),
+        ({"table": {"path": "s3://logs/team-a/%2e%2e/team-b"}},
+         "spec.table.path: expected something like s3://logs/prod, found "
+         '"s3://logs/team-a/%2e%2e/team-b"'),
+        ({"table": {"path": "s3://logs/a#1"}},
+         'spec.table.path: expected something like s3://logs/prod, found "s3://logs/a#1"'),
         ({"subject": "logs\n"}, 'spec.subject: expected something like logs, found "logs\\n"'),
         ({"subject": "x" * 129}, "spec.subject: expected at most 128 characters, found 129"),
         ({"subject": "*"}, 'spec.subject: expected something like logs, found "*"'),

@@ -75,7 +75,7 @@ def _erase(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         metavar="GLOB",
-        help="only lines of this source, by its full name, or by a pattern (* matches / too)",
+        help="only lines of this source: its full name, or a pattern of * and ? (they match / too)",
     )
     _times(parser)
     parser.add_argument(

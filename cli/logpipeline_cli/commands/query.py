@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import base64
 import csv
+import itertools
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,7 +104,18 @@ def _say_more(answer: duckdb.DuckDBPyConnection) -> None:
 
 
 def _json(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
-    print_json([dict(zip(names, map(_plain, row), strict=True)) for row in answer.fetchall()])
+    keys = _distinct(names)
+    print_json([dict(zip(keys, map(_plain, row), strict=True)) for row in answer.fetchall()])
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return *names*, those that come again with a number: an object has each name once."""
+    found: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        key = next(each for each in itertools.chain([name], numbered) if each not in found)
+        found[key] = None
+    return list(found)
 
 
 def _csv(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
@@ -134,7 +147,9 @@ def _safe_cell(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* as JSON can hold it; bytes, which may be no valid text, as base64."""
+    """Return *value* as JSON can hold it; bytes, which may be no valid text, as base64, and numbers
+    that JSON lacks as text, as Spark's `to_json` has them.
+    """
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, bytes):
@@ -143,6 +158,8 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

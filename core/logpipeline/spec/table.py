@@ -48,9 +48,10 @@ RESERVED = (
 MIB = 2**20
 HOUR_NS = 60 * MINUTE_NS
 # A folder, which on one machine may begin with ${DATA}; or a bucket, and what its keys begin with.
+# In URLs %, # and ? are no part of a path, and some readers take a backslash for a slash.
 TABLE_PATH = (
-    r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x20\x7f]*)?"
-    r"|(/|\$\{DATA\}/|~/)[^\x00-\x1f\x7f]*)$"
+    r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x20\x7f%#?\\]*)?"
+    r"|(/|\$\{DATA\}/|~/)[^\x00-\x1f\x7f%#?\\]*)$"
 )
 ENDPOINT = r"^https?://[^\x00-\x20\x7f/]+$"
 

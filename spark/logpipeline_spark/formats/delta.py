@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -129,34 +129,39 @@ class DeltaLog:
             Refused: its properties differ, or a column would change its type.
         """
         if self.transaction() is None:
-            head = _metadata(str(uuid4()), schema, self._partitions, properties)
+            fields = _fields([*schema, *(pa.field(name, pa.string()) for name in self._partitions)])
+            head = _head(str(uuid4()), fields, self._partitions, properties)
             self._put([_info("CREATE TABLE", {}, is_append=False), _PROTOCOL, head])
             return
         with self._reporting():
             known = self._table().metadata()
+            fields = json_text.parse(self._table().schema().to_json())["fields"]
         for name, value in properties.items():
             self._check_property(name, value, known.configuration.get(name))
         found = self.schema()
         assert found is not None
-        wanted = _joined(found, schema)
-        if wanted.names == found.names:
+        if not (added := _added(found, schema)):
             return
-        head = _metadata(str(known.id), wanted, self._partitions, dict(known.configuration))
+        # Columns of other programs stay as they are: theirs may have a type that we do not use.
+        fields += _fields(added)
+        head = _head(str(known.id), fields, self._partitions, dict(known.configuration))
         self._put([_info("ADD COLUMNS", {}, is_append=False), head])
 
     def schema(self) -> pa.Schema | None:
         """Return the columns of all files, without those of folders."""
         with self._reporting():
             try:
-                fields = json_text.parse(self._table().schema().to_json())["fields"]
+                found = self._table().schema()
             except TableNotFoundError:
                 return None
-        kinds = {name: kind for kind, name in _TYPES.items()}
+            fields = json_text.parse(found.to_json())["fields"]
+            types = pa.schema(found.to_arrow())
+        ours = {name: kind for kind, name in _TYPES.items()}
         return pa.schema(
             [
-                (field["name"], kinds[field["type"]])
+                (name, ours.get(str(field["type"]), types.field(name).type))
                 for field in fields
-                if field["name"] not in self._partitions
+                if (name := field["name"]) not in self._partitions
             ]
         )
 
@@ -493,8 +498,8 @@ def _last_state(table: DeltaTable) -> tuple[int, Mapping[str, Any]] | None:
     return None
 
 
-def _joined(old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Return the columns of both; a file without a column reads as null."""
+def _added(old: pa.Schema, new: pa.Schema) -> list[pa.Field]:
+    """Return the columns of *new* that *old* lacks; a file without a column reads as null."""
     for field in new:
         place = old.get_field_index(field.name)
         if place >= 0 and old.field(place).type != field.type:
@@ -502,7 +507,7 @@ def _joined(old: pa.Schema, new: pa.Schema) -> pa.Schema:
                 f"The table's column {field.name} is {old.field(place).type}, and now it would be "
                 f"{field.type}: give it another name, or the table another path."
             )
-    return pa.schema([*old, *(field for field in new if field.name not in old.names)])
+    return [field for field in new if field.name not in old.names]
 
 
 def _info(operation: str, said: Mapping[str, Any], *, is_append: bool) -> Any:
@@ -520,14 +525,17 @@ def _info(operation: str, said: Mapping[str, Any], *, is_append: bool) -> Any:
     }
 
 
-def _metadata(
-    identifier: str, schema: pa.Schema, partitions: Sequence[str], properties: Mapping[str, str]
+def _head(
+    identifier: str,
+    fields: Sequence[Any],
+    partitions: Sequence[str],
+    properties: Mapping[str, str],
 ) -> Any:
     return {
         "metaData": {
             "id": identifier,
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(_struct(schema, partitions)),
+            "schemaString": json.dumps({"type": "struct", "fields": list(fields)}),
             "partitionColumns": list(partitions),
             "configuration": {**properties, **_PROPERTIES},
             "createdTime": time.time_ns() // 1_000_000,
@@ -535,13 +543,11 @@ def _metadata(
     }
 
 
-def _struct(schema: pa.Schema, partitions: Sequence[str]) -> Any:
-    columns = [(field.name, _TYPES[field.type]) for field in schema]
-    columns += [(name, "string") for name in partitions]
-    fields = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns
+def _fields(columns: Iterable[pa.Field]) -> list[Any]:
+    return [
+        {"name": each.name, "type": _TYPES[each.type], "nullable": True, "metadata": {}}
+        for each in columns
     ]
-    return {"type": "struct", "fields": fields}
 
 
 def _statistics(entry: FileEntry) -> Any:

@@ -40,8 +40,8 @@ from logpipeline_spark.formats.log import (
     Version,
     is_late,
 )
-from logpipeline_spark.table.files import FileEntry, is_ours, name_of
-from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.files import SUFFIX, FileEntry, is_ours, name_of
+from logpipeline_spark.table.storage import Storage, Stored
 
 T = TypeVar("T")
 
@@ -57,6 +57,9 @@ GRACE = timedelta(hours=GRACE_HOURS)
 ATTEMPTS_MAX = 100
 # The suffixes of Iceberg's manifests, and of its table metadata.
 ICEBERG_SUFFIXES = (".avro", ".metadata.json")
+# Other programs give data files names of their own, and may need long from writing one to the
+# snapshot that names it. Iceberg's remove_orphan_files waits as long.
+ORPHANED_AFTER = timedelta(days=3)
 # So much of a catalogue's message is shown; the sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 _PROPERTIES = {
@@ -295,10 +298,7 @@ class IcebergLog:
                 stored.path
                 for folder in (self._area, f"{METADATA}/{self._area}")
                 for stored in self._storage.list(folder)
-                if stored.modified <= now - GRACE
-                # Manifests hold the smallest and the largest value of most columns. A change that
-                # the catalogue refused leaves its manifests.
-                and (is_ours(name_of(stored.path)) or stored.path.endswith(ICEBERG_SUFFIXES))
+                if stored.modified <= now - GRACE and (stored.path in spent or _may_go(stored, now))
             ]
             unneeded = self._looked(look) or set()
             if unneeded - spent:
@@ -510,6 +510,16 @@ def _ended(table: Table) -> list[tuple[Snapshot, datetime]]:
         (one, datetime.fromtimestamp(following.timestamp_ms / 1000, UTC))
         for one, following in itertools.pairwise(kept)
     ]
+
+
+def _may_go(stored: Stored, now: datetime) -> bool:
+    """Return whether a file that no snapshot names may be removed."""
+    # Manifests hold the smallest and the largest value of most columns. A change that the catalogue
+    # refused leaves its manifests.
+    if is_ours(name_of(stored.path)) or stored.path.endswith(ICEBERG_SUFFIXES):
+        return True
+    # A clean-up that was killed after it had expired the last snapshot of another program's file.
+    return stored.path.endswith(SUFFIX) and stored.modified <= now - ORPHANED_AFTER
 
 
 def _manifests(table: Table, snapshots: Collection[Snapshot]) -> set[str]:

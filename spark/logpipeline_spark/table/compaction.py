@@ -22,7 +22,14 @@ import pyarrow.parquet as pq
 
 from logpipeline_spark.errors import Damaged
 from logpipeline_spark.lines.schema import encoded
-from logpipeline_spark.table.files import FileEntry, compacted_name, end_of, folder_of, has_lines
+from logpipeline_spark.table.files import (
+    FileEntry,
+    compacted_name,
+    end_of,
+    folder_of,
+    has_lines,
+    is_of_time,
+)
 from logpipeline_spark.table.parquet import ParquetFile, checked_file, filtered_of
 from logpipeline_spark.table.scan import fitted
 from logpipeline_spark.table.storage import Storage
@@ -229,10 +236,12 @@ class Merge:
 
 
 def due(files: Iterable[FileEntry], now: datetime, sizes: Sizes) -> list[Merge]:
-    """Return the merges that are worth it in hours that are over, the oldest hour first."""
+    """Return the merges that are worth it in hours that are over, the oldest hour first. Files that
+    another program put elsewhere are its own to merge.
+    """
     small = defaultdict(list)
     for entry in files:
-        if entry.bytes < sizes.small_bytes:
+        if entry.bytes < sizes.small_bytes and is_of_time(entry.path):
             small[folder_of(entry.path)].append(entry)
     return [
         Merge(folder, tuple(sorted(entries, key=lambda entry: entry.path)[:FILES_MAX]))

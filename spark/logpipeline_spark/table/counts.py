@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.compaction import FILES_MAX, GRACE, Merge, Parts, Sizes
-from logpipeline_spark.table.files import FileEntry, end_of, folder_of
+from logpipeline_spark.table.files import FileEntry, end_of, folder_of, is_of_time
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.scan import fitted, microseconds
 from logpipeline_spark.table.storage import Storage
@@ -208,10 +208,13 @@ _TIME = 0
 
 
 def due(files: Iterable[FileEntry], now: datetime) -> list[Merge]:
-    """Return the *files* of counts that are worth adding up, the oldest day first."""
+    """Return the *files* of counts that are worth adding up, the oldest day first. Files that
+    another program put elsewhere are its own to merge.
+    """
     days = defaultdict(list)
     for entry in files:
-        days[folder_of(entry.path)].append(entry)
+        if is_of_time(entry.path):
+            days[folder_of(entry.path)].append(entry)
     return [merge for folder in sorted(days) for merge in _of_day(folder, days[folder], now)]
 
 

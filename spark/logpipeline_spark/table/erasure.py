@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import translate
 
 import pyarrow as pa
@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Damaged, Refused
-from logpipeline_spark.formats.log import Change, Conflict, Former, Logs
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table import word_filters
 from logpipeline_spark.table.compaction import Parts, Sizes
-from logpipeline_spark.table.files import LINES, FileEntry, folder_of
+from logpipeline_spark.table.files import LINES, FileEntry, folder_of, words_path
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.scan import fitted, microseconds
 from logpipeline_spark.table.storage import Storage
@@ -44,8 +44,8 @@ _EXACT = ("host", "namespace", "pod", "container")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """The condition for lines to erase: their names, and a time range, up to but without *until*,
-    in which the server stored them; None means any. A *source* is a whole name, or a glob whose `*`
-    also matches `/`.
+    in which the server stored them; None means any. A *source* is a whole name, or a pattern:
+    `*` stands for any characters, `/` among them, and `?` for one.
 
     Raises:
         Refused: there is no name, an empty name, or an empty time range.
@@ -116,10 +116,11 @@ class Condition:
 
 def _fitting(table: pa.Table, source: str) -> pa.Array:
     """Return the sources in *table* that fit *source*. They are few: each is compared once."""
-    glob = re.compile(translate(source))
+    # Brackets are characters like others: as a range of a glob, the whole name of app[1].log would
+    # take the lines of app1.log, too.
+    pattern = re.compile(translate(source.replace("[", "[[]")))
     names = pc.unique(table["source"]).to_pylist()
-    # A path may hold a bracket, and is then no valid glob.
-    fitting = [name for name in names if name == source or (name and glob.match(name))]
+    fitting = [name for name in names if name and pattern.match(name)]
     return pa.array(fitting, pa.string())
 
 
@@ -162,7 +163,8 @@ class Replaced:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """The result: no file of *version_after* holds the lines of *version_before* that fit
-    *condition*. *remaining* are files of former versions that still hold such lines.
+    *condition*. *remaining* are files that still hold such lines: those of former versions, and
+    what merges wrote in vain, since the erasure was faster.
     """
 
     table: str
@@ -233,10 +235,11 @@ class Erasure:
         """
         plan, replaced = self._committed()
         after = self.logs[LINES].version()
-        former = tuple(self._former())
+        former = tuple(self._holding(self.logs[LINES].former()))
+        in_vain = tuple(self._holding(self._of_no_version()))
         # Word filters reveal whether a word was there: they are removed at once, and the files are
         # read without them.
-        word_filters.drop(self.storage, [each.path for each in former])
+        word_filters.drop(self.storage, [each.path for each in (*former, *in_vain)])
         if not has_grace and former:
             self.logs[LINES].drop([each.path for each in former])
             reach("table.erased-files-dropped")
@@ -247,7 +250,9 @@ class Erasure:
             version_before=plan.version,
             version_after=after,
             replaced=replaced,
-            remaining=former if has_grace else (),
+            # A merge of lines that came after the erasure may be under way: no file of it is
+            # removed before its time.
+            remaining=(*(former if has_grace else ()), *in_vain),
             dropped=() if has_grace else tuple(each.path for each in former),
         )
 
@@ -332,11 +337,19 @@ class Erasure:
         assert kept + erased == entry.rows, f"{entry.path}: {entry.rows} rows became {kept}"
         return tuple(entries)
 
-    def _former(self) -> Iterator[Former]:
-        """Give the files of former versions that hold lines that fit, also of versions before a
-        merge.
-        """
-        for former in sorted(self.logs[LINES].former(), key=lambda former: former.path):
+    def _of_no_version(self) -> Iterator[Former]:
+        """Give the files of merges that neither this version nor a former one names."""
+        log = self.logs[LINES]
+        # The files first: one that is committed meanwhile is in the log then.
+        merged = [each for each in self.storage.list(LINES) if words_path(each.path) is not None]
+        named = {each.path for each in log.files()} | {each.path for each in log.former()}
+        for stored in merged:
+            if stored.path not in named:
+                yield Former(stored.path, stored.modified + timedelta(hours=GRACE_HOURS))
+
+    def _holding(self, files: Iterable[Former]) -> Iterator[Former]:
+        """Give those of *files* that hold lines that fit."""
+        for former in sorted(files, key=lambda former: former.path):
             try:
                 with checked_file(self.storage, former.path) as file:
                     groups = range(file.num_row_groups)

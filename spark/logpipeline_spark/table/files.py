@@ -176,6 +176,13 @@ def end_of(folder: str) -> datetime:
     return hour_of(folder) + (HOUR if is_hourly else 24 * HOUR)
 
 
+def is_of_time(path: str) -> bool:
+    """Return whether a file lies in a folder of an hour or a day. In Iceberg, which knows no
+    folders, other programs put files elsewhere.
+    """
+    return _HOUR.search(folder_of(path)) is not None
+
+
 def folder_of(path: str) -> str:
     """Return the folder of a file."""
     return path.rpartition("/")[0]

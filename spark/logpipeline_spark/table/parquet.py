@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -23,6 +24,8 @@ from logpipeline_spark.lines.schema import LINES as LINES_SCHEMA
 from logpipeline_spark.table.files import LINES, FileEntry, FileName, hour_folder
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.word_filters import Filters
+
+Numbers = npt.NDArray[np.int64]
 
 # Readers skip groups by their statistics; a group must fit into memory several times.
 GROUP_ROWS_MAX = 128 * 1024
@@ -249,21 +252,35 @@ def write_ranges(
 
 
 def in_hours(tables: Iterable[pa.Table], unit_us: int = HOUR_US) -> Iterator[tuple[int, pa.Table]]:
-    """Cut *tables* where an hour begins; the number of the hour never falls.
+    """Cut *tables* where an hour begins; return the number of the hour with each part.
 
-    If a server's clock was set back, some lines go into an hour after their own: the files depend
-    on nothing but the rows.
+    If a server's clock was set back by little, some lines go into the hour after their own, so that
+    a range does not go to and fro between two hours. After more than that they go into their own
+    hour: it was the earlier ones whose time was wrong. The files depend on nothing but the rows.
     """
     reached = 0
     for table in tables:
         if not table.num_rows:
             continue
         times = table["ts"].cast(pa.int64()).to_numpy()
-        units = np.maximum(np.maximum.accumulate(times // unit_us), reached)
+        units = _settled(times // unit_us, reached)
         reached = int(units[-1])
         starts = [0, *(np.flatnonzero(np.diff(units)) + 1).tolist()]
         for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
             yield int(units[start]), table.slice(start, end - start)
+
+
+def _settled(units: Numbers, reached: int) -> Numbers:
+    """Return *units* without falls of one, after one that had *reached* its own."""
+    settled = units.copy()
+    start = 0
+    while start < len(units):
+        highest = np.maximum(np.maximum.accumulate(units[start:]), reached)
+        falls = np.flatnonzero(highest - units[start:] > 1)
+        end = start + int(falls[0]) if len(falls) else len(units)
+        settled[start:end] = highest[: end - start]
+        start, reached = end, 0
+    return settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +306,8 @@ class _HourWriter:
 
     def add(self, hour: datetime, table: pa.Table) -> None:
         folder = hour_folder(hour, self._area)
-        # A range does not return to an hour: so only one group waits in memory, instead of one for
-        # each file.
+        # A range hardly ever returns to an hour: so only one group waits in memory, instead of one
+        # for each file.
         self.end_groups(but=folder)
         if folder not in self._open:
             if len(self._open) >= OPEN_MAX:

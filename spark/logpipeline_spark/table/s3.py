@@ -47,6 +47,9 @@ SECRET_BYTES_MAX = 16 * 1024
 # Parquet reads a footer and then columns: small reads are answered from what came with earlier
 # ones.
 READ_BUFFER_BYTES = 1024 * 1024
+# Libraries that are given a URL end its path at the first two, decode the third, and some take the
+# last for a slash: they would look at another folder than we.
+NOT_IN_PATHS = "?#%\\"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +294,12 @@ def storage_of(url: str, s3: S3Options | None = None) -> Storage:
     parts = urlsplit(url)
     if not url:
         raise Refused("There is no path: pass a folder or s3://bucket/prefix.")
+    path = unquote(parts.path) if parts.scheme == "file" else url
+    if wrong := next((each for each in NOT_IN_PATHS if each in path), ""):
+        raise Refused(
+            f"{url} has {wrong!r}, which in a URL is no part of a path: rename the folder, or pass "
+            "another one."
+        )
     if parts.scheme in ("s3", "s3a"):
         if not parts.netloc:
             raise Refused(f"{url} names no bucket: write s3://bucket/prefix.")

@@ -19,7 +19,15 @@ from logpipeline_spark.errors import Damaged
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late, Logs
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.compaction import Merge, Sizes, due, write_merged
-from logpipeline_spark.table.files import LINES, WRITING, FileEntry, end_of, folder_of
+from logpipeline_spark.table.files import (
+    LINES,
+    WRITING,
+    FileEntry,
+    end_of,
+    folder_of,
+    hour_folder,
+    is_of_time,
+)
 from logpipeline_spark.table.state import States
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.word_filters import remove_unneeded
@@ -45,20 +53,26 @@ def expired(files: Iterable[FileEntry], now: datetime, limits: Limits) -> list[F
 
     The newest hour stays, however large it is, since it is being written.
     """
-    hours: dict[str, list[FileEntry]] = defaultdict(list)
+    hours: dict[datetime, list[FileEntry]] = defaultdict(list)
     for entry in files:
-        hours[folder_of(entry.path)].append(entry)
+        hours[_end_of(entry)].append(entry)
     total_bytes = sum(entry.bytes for entries in hours.values() for entry in entries)
-    oldest_first = sorted(hours, key=lambda folder: (end_of(folder), folder))
+    newest = max(hours, default=now)
     gone: list[FileEntry] = []
-    for folder in oldest_first:
-        is_old = limits.age is not None and end_of(folder) + limits.age <= now
+    for end, entries in sorted(hours.items()):
+        is_old = limits.age is not None and end + limits.age <= now
         is_beyond = limits.total_bytes is not None and total_bytes > limits.total_bytes
-        is_newest = end_of(folder) == end_of(oldest_first[-1])
-        if is_old or (is_beyond and not is_newest):
-            gone += hours[folder]
-            total_bytes -= sum(entry.bytes for entry in hours[folder])
+        if is_old or (is_beyond and end != newest):
+            gone += entries
+            total_bytes -= sum(entry.bytes for entry in entries)
     return gone
+
+
+def _end_of(entry: FileEntry) -> datetime:
+    """Return the end of the hour of a file; one that another program wrote may hold many."""
+    if is_of_time(entry.path):
+        return end_of(folder_of(entry.path))
+    return end_of(hour_folder(datetime.fromtimestamp(entry.last_us / 1_000_000, UTC)))
 
 
 @dataclass(frozen=True, slots=True)

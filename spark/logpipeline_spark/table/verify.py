@@ -14,7 +14,7 @@ from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.log import AREAS, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.compaction import KEY, groups_of, merged
-from logpipeline_spark.table.files import LINES, FileEntry, Range, is_ours, name_of
+from logpipeline_spark.table.files import LINES, FileEntry, Range, folder_of, is_ours, name_of
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.state import Cover, State, last_state
 from logpipeline_spark.table.storage import Storage
@@ -80,13 +80,16 @@ def verify(storage: Storage, logs: Logs) -> Report:
     files = {area: logs[area].files() for area in AREAS}
     state = state_of(storage, logs)
     entries = [entry for area in AREAS for entry in files[area]]
+    named = {entry.path for entry in entries}
+    # In Iceberg, other programs put files beside Iceberg's own.
+    folders = {folder_of(path) for path in named if _is_logs(path)}
     stored = {
         found.path: found.size_bytes
-        for area in AREAS
-        for found in storage.list(area)
-        if not _is_logs(found.path)
+        for folder in (*AREAS, *sorted(folders))
+        for found in storage.list(folder)
+        if found.path in named or not _is_logs(found.path)
     }
-    others = sorted(stored.keys() - {entry.path for entry in entries})
+    others = sorted(stored.keys() - named)
     problems = list(_file_problems(storage, entries, stored))
     if not problems:
         # If files are missing, so are their rows, and the keys prove nothing.
