@@ -93,9 +93,11 @@ class SourceManager:
         self._shared = shared
         self._on_host = on_host
         self._is_in_doubt = not state.is_complete
-        # A lost checkpoint must not cause lost lines: those written since are in the files.
-        is_late = state.was_broken and options.read_from == "end"
-        self._read_from: ReadFrom = "beginning" if is_late else options.read_from
+        # Nothing may be left out of what came later, while a shipper ran or was down. Nor after a
+        # lost checkpoint: the lines written since are in the files.
+        self._read_from: ReadFrom = options.read_from if state.is_first else "beginning"
+        self._began_ns = time.time_ns()
+        self._at_first_start: set[Key] = set()
         self.needs_recall = needs_recall
         self._owners = FileOwners(self._chain_of, self._is_expected, shared.clock)
         self._own: dict[Key, Listing] = {}
@@ -124,6 +126,8 @@ class SourceManager:
     def update(self, listing: Listing, how: Ship) -> None:
         """Take the files of one source, which is to be shipped as *how* says."""
         key = Key(listing.id.host, listing.id.source)
+        if self._read_from != "beginning" and self._was_there(listing):
+            self._at_first_start.add(key)
         if listing.id.format == "plain":
             self._held.pop(key, None)
             found = self._owners.sort(key, listing)
@@ -137,6 +141,12 @@ class SourceManager:
                 self._relist(other, how)
             listing = self._owners.with_lent(key, found.listing)
         self._update(key, listing, how)
+
+    def _was_there(self, listing: Listing) -> bool:
+        """Return whether files of *listing* were there when the process began."""
+        # The first scan may wait for the API server: containers start meanwhile.
+        is_old = any(file.born_ns < self._began_ns for file in listing.files)
+        return is_old and self._all_seen_s == math.inf
 
     def _relist(self, key: Key, how: Ship) -> None:
         """Update the source *key* with the files that it has now, under whatever names."""
@@ -465,11 +475,13 @@ class SourceManager:
         record = self._records.pop(key, None) or SourceRecord(account=Account(groups))
         known = self._recalled.get(key.host, {}).pop(key.source, [])
         is_new = record.saved is None and not record.births and not known
+        leaves_out = is_new and key in self._at_first_start
+        self._at_first_start.discard(key)
         chain = Chain(
             id,
             saved=record.saved,
             # A source with an intent was read before: it must not begin at the end of its file.
-            read_from=self._read_from if is_new else "beginning",
+            read_from=self._read_from if leaves_out else "beginning",
             limits=options.limits,
             watermark=SourceWatermark(
                 options.watermark, lambda: self._owners.undecided_since_s(key)

@@ -9,22 +9,93 @@ from components.log_chain import Folder, append
 from components.shared_parts import Server, shared_by
 from logpipeline.subjects import Subjects
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State
+from logpipeline_shipper.files.chain import ReadFrom
+from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.listing import HostSources
+from logpipeline_shipper.files.open_file import look_at
+from logpipeline_shipper.files.source_filter import Ship
 from logpipeline_shipper.source_manager import SourceManager, SourceOptions
+from waiting import eventually
 
 
-def manager_of(folder: Folder, path: Path, state: State) -> SourceManager:
-    """A manager that continues from *state*."""
+def manager_of(
+    folder: Folder,
+    path: Path,
+    state: State,
+    *,
+    server: Server | None = None,
+    read_from: ReadFrom = "beginning",
+) -> SourceManager:
+    """A manager that continues from *state*, and sends to *server*."""
     options = SourceOptions(
         subjects=Subjects("logs", 1),
         installation="i",
         cluster="",
-        read_from="beginning",
+        read_from=read_from,
         limits=folder.limits,
         watermark=folder.scan_watermark,
         is_compressing=False,
     )
-    shared = shared_by(Server(), path, lambda: folder.now_s)
+    shared = shared_by(server or Server(), path, lambda: folder.now_s)
     return SourceManager(options, shared, state, lambda host: None)
+
+
+async def shipped(manager: SourceManager, path: Path) -> None:
+    """Take the logs in *path* as they are now, and wait until they are shipped."""
+    host = HostSources(host="h", include=(f"{path}/*.log",))
+    for listing in Discovery([host], skipped=lambda path, reason: None).scan():
+        manager.update(listing, Ship())
+    for source in list(manager.sources.values()):
+        await source.finish()
+
+
+def born_ns(path: Path) -> int:
+    """Make the file *path* anew; return when it was born by the clock of its file system."""
+    path.unlink(missing_ok=True)
+    path.touch()
+    return look_at(path, follow_link=False).born_ns
+
+
+async def test_only_what_was_there_at_the_first_start_is_left_out(tmp_path: Path) -> None:
+    """A container starts, prints and ends between two looks: its first lines are new ones."""
+    folder, server = Folder(tmp_path / "logs"), Server()
+    append(folder.path / "old.log", b"old\n")
+    first = State(is_first=True)
+    manager = manager_of(folder, tmp_path, first, server=server, read_from="end")
+    await shipped(manager, folder.path)
+    assert server.payloads == []
+
+    manager.note_scanned()
+    append(folder.path / "new.log", b"first\n")
+    await shipped(manager, folder.path)
+    append(folder.path / "old.log", b"later\n")
+    await shipped(manager, folder.path)
+
+    assert server.payloads == [b"first\n", b"later\n"]
+
+
+async def test_what_came_while_the_first_scan_went_on_is_not_left_out(tmp_path: Path) -> None:
+    """The scan may wait for the API server, while containers start and end."""
+    folder, server = Folder(tmp_path / "logs"), Server()
+    append(folder.path / "old.log", b"old\n")
+    first = State(is_first=True)
+    manager = manager_of(folder, tmp_path, first, server=server, read_from="end")
+    now_ns = time.time_ns()
+    await eventually(lambda: born_ns(folder.path / "probe") > now_ns)
+    append(folder.path / "new.log", b"first\n")
+    await shipped(manager, folder.path)
+
+    assert server.payloads == [b"first\n"]
+
+
+async def test_what_came_while_the_shipper_was_down_is_not_left_out(tmp_path: Path) -> None:
+    """An earlier process had its first start, and saved nothing of a file that was not there."""
+    folder, server = Folder(tmp_path / "logs"), Server()
+    append(folder.path / "new.log", b"first\n")
+    manager = manager_of(folder, tmp_path, State(), server=server, read_from="end")
+    await shipped(manager, folder.path)
+
+    assert server.payloads == [b"first\n"]
 
 
 async def test_a_file_that_was_never_seen_is_counted_after_a_restart(tmp_path: Path) -> None:
