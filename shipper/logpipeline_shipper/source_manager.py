@@ -67,7 +67,7 @@ class SourceOptions:
     limits: ReadLimits
     watermark: ScanWatermark
     is_compressing: bool
-    hosts: tuple[HostSources, ...] = ()
+    hosts: tuple[HostSources, ...]
 
 
 class SourceManager:
