@@ -15,7 +15,7 @@ from logpipeline.checksum import Checksum, extend
 from logpipeline.deduplication import Decision, Loss, SourceState, counted
 from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question, Reached
-from logpipeline_collector.sink import LocalCommit, Sink, SourceName
+from logpipeline_collector.sink import LocalCommit, Removed, Sink, SourceName
 from logpipeline_collector.sources import Sources, decode_snapshot, encode_snapshot
 
 
@@ -71,6 +71,11 @@ class PartitionWriter:
     def damaged_bytes(self) -> int:
         """Committed bytes that the disk or another program took away, since the first opening."""
         return self.sink.damaged_bytes
+
+    @property
+    def removed(self) -> Removed:
+        """What retention removed since the opening."""
+        return self.sink.removed
 
     def committed(self) -> LocalCommit | None:
         """Return the last commit of this sink."""

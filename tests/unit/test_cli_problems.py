@@ -65,6 +65,13 @@ def test_a_volume_that_is_read_again_whole_is_no_problem() -> None:
     assert list(problems(status() | changes)) == []
 
 
+def test_files_that_were_deleted_for_room_are_told_once_a_collector() -> None:
+    """However many partitions it owns; the disk is one."""
+    rows = [{"partition": n, "problem": None, "removed_for_room_bytes": 1024 * n} for n in range(3)]
+    [told] = problems(status(collectors=[{"member": "c-0", "partitions": rows}]))
+    assert told.startswith("c-0: 3.0 KiB of rotated files were deleted before their age")
+
+
 def of_table(**row: Any) -> dict[str, Any]:
     """A table with one stream that is so."""
     return {"tables": [{**TABLE, "streams": [{**ROW, **row}]}]}
