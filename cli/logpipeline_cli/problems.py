@@ -57,7 +57,9 @@ async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
     while True:
         entry = await bucket.get(KEY)
         known = _decoded(entry.value) if entry is not None else {}
-        kept = dict([*(wanted | known).items()][-ACKNOWLEDGED_MAX:])
+        # What was acknowledged before keeps its time.
+        rows = sorted((wanted | known).items(), key=lambda row: row[1])
+        kept = dict(rows[-ACKNOWLEDGED_MAX:])
         try:
             revision = entry.revision if entry is not None else 0
             await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)

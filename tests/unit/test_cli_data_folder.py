@@ -76,6 +76,18 @@ def test_the_data_of_another_pipeline_is_not_deleted(file: Path, tmp_path: Path)
     assert layout.log("collector-0").exists()
 
 
+def test_the_data_of_another_pipeline_is_not_taken_over(file: Path, tmp_path: Path) -> None:
+    """Its files would be deleted by the retention of this one."""
+    layout = ran(resource(tmp_path / "theirs", "other"), tmp_path / "data")
+
+    with pytest.raises(CliError, match=r"has the data of default/other, not of default/mine"):
+        check_usable(layout, load(file))
+    check_usable(layout, load(tmp_path / "theirs" / "pipeline.yaml"))
+    # A version that knows other fields.
+    layout.pipeline.write_text("kind: LogPipeline\nspec: {unknown: 1}\n")
+    check_usable(layout, load(file))
+
+
 def test_data_of_a_pipeline_that_starts_is_not_deleted(file: Path, tmp_path: Path) -> None:
     """It has no record yet, and its streams may be on another server already."""
     layout = ran(file, tmp_path / "data")
