@@ -122,6 +122,10 @@ class PartitionWriter:
         """Expect of sources that are not known yet all of their bytes again."""
         self._sources.is_from_midway = False
 
+    def is_begun_by(self, host: str, batch: wire.Batch) -> bool:
+        """Return whether the first byte of *batch* would count as the begin of its source."""
+        return self._sources.is_begun_by(host, batch)
+
     def learn(
         self, host: str, batch: wire.Batch, payload: bytes | None, *, is_believed: bool = False
     ) -> None:

@@ -328,7 +328,18 @@ class Retention:
         rotations: dict[str, Rotations],
     ) -> None:
         rows = {f.number: f.committed._replace(stage=Stage.GONE) for f in files if f.committed}
-        self._state.change(rows)
+        damage = self._output.damage
+        counted = damage.bytes
+        for file in files:
+            # Before the state says that we remove it: from then on, nothing shows who did.
+            if not safe_open.exists(self._output.root, file.path):
+                damage.add(file.path, file.length, "another program had removed it")
+        try:
+            self._state.change(rows)
+        except BaseException:
+            # It is found again in the next round.
+            damage.bytes = counted
+            raise
         reach("files.retain-noted")
         for file in files:
             self._leaving[file.number] = rotated.pop(file.number)

@@ -48,7 +48,7 @@ class PartitionFiles:
             descriptors,
             self._volume,
             config.rotate_bytes,
-            self._state.damage,
+            self._state,
         )
         self._writer = Writer(config, partition, self._output)
         self._upkeep = Upkeep(config, self._output, self._state)
