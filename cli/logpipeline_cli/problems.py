@@ -248,8 +248,10 @@ def of_shipper(answer: Status) -> Iterator[str]:
 
 
 def _why(reason: str) -> str:
-    """Return *reason* in words if it is the name of an error of the system."""
+    """Return *reason* in words if it is the name of an error of the system, or of a limit."""
     if reason in ("EACCES", "EPERM"):
         return "permission denied: let the shipper's user read it"
+    if reason == "too-many-folders":
+        return "too many folders: new ones below it are not read; remove or exclude some"
     number = getattr(errno, reason, None)
     return os.strerror(number) if isinstance(number, int) else reason

@@ -22,7 +22,7 @@ from logpipeline_shipper import checkpoint
 from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.config import ShipperConfig, redactor_of
 from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy, boot_id
-from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.discovery import TOO_MANY_FOLDERS, Discovery
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import ScanWatermark
 from logpipeline_shipper.files.open_file import DescriptorBudget
@@ -387,6 +387,12 @@ class Shipper:
             log.warning(
                 "a file or folder may not be read, and is tried again; let the shipper's user read "
                 "it",
+                extra=fields,
+            )
+        elif reason == TOO_MANY_FOLDERS:
+            log.warning(
+                "there are too many folders to read all, and new ones are left out; remove or "
+                "exclude some",
                 extra=fields,
             )
         elif path not in self._skipped and len(self._skipped) < SKIPPED_LOGGED_MAX:

@@ -216,6 +216,18 @@ def test_every_table_has_its_line_in_the_status() -> None:
             "s: cannot read /var/log/secret.log (permission denied: let the shipper's user read "
             "it) and 2 more",
         ),
+        (
+            {
+                "shippers": [
+                    {
+                        "name": "s",
+                        "unreadable_total": 1,
+                        "unreadable": [{"path": "/var/log", "reason": "too-many-folders"}],
+                    }
+                ]
+            },
+            "s: cannot read /var/log (too many folders: new ones below it are not read",
+        ),
         ({"shippers": [{"name": "s", "quarantined": 2}]}, "2 messages were refused"),
         ({"shippers": [{"name": "s", "refused_hosts": ["a b"]}]}, "the names of 1 hosts"),
         (
