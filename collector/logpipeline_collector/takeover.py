@@ -96,8 +96,8 @@ def claim(
     """Return whether a member to whom the assignment *generation* gives the partition may take it
     from the owner that *record* names.
 
-    *is_our_folder* says that the owner was a process of our own folder. We hold the folder's lock,
-    so that process is gone.
+    *is_our_folder* says that the owner was our member in our own folder. We show that we are alive
+    in its place, so that process is gone.
     """
     if record is None:
         return Claim(True, "it has no owner")
@@ -137,6 +137,12 @@ def settle(
     return found
 
 
+def is_predecessors(context: Context, record: EpochRecord) -> bool:
+    """Return whether the owner that *record* names was our member in our folder."""
+    # Where another member has an image of our folder, its processes are known here, and may live.
+    return record.owner == context.config.member and context.folder.is_ours(record.incarnation)
+
+
 async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
     """Settle a partition of which something is stored here; unless it *is_wanted*, release it, too.
 
@@ -150,7 +156,7 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
         record = seen.record
         if record is None or is_wanted or record.released:
             return
-        if context.folder.is_ours(record.incarnation):
+        if is_predecessors(context, record):
             reached = Reached(found.position, found.rollbacks)
             await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
@@ -410,7 +416,7 @@ class TakeOver:
         return seen if copy is None else replace(seen, record=replace(copy, assignment=0))
 
     async def _claim(self, record: EpochRecord | None) -> Claim:
-        is_ours = record is not None and self._context.folder.is_ours(record.incarnation)
+        is_ours = record is not None and is_predecessors(self._context, record)
         silent_s = 0.0
         if record is not None and not record.released and not is_ours:
             membership = self._context.membership
