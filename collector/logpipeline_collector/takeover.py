@@ -28,7 +28,7 @@ from logpipeline.streamstate import state_of
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import StoredEpoch
 from logpipeline_collector.intake import Intake
-from logpipeline_collector.owned_partition import OwnedPartition, in_thread
+from logpipeline_collector.owned_partition import OwnedPartition, close_uncommitted, in_thread
 from logpipeline_collector.partition_writer import PartitionWriter, PayloadNeeded
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
@@ -398,8 +398,7 @@ class TakeOver:
         try:
             owned = await self._take(writer, seen, free)
         except PASSING as error:
-            writer.discard()
-            writer.close()
+            close_uncommitted(writer)
             return NotYet(str(error))
         except BaseException:
             writer.close()
@@ -462,7 +461,7 @@ class TakeOver:
             assignment=self._generation,
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
-            beat=self._beat,
+            goes_on=self._goes_on,
         )
         if held.record.begun or held.record.begun_ns:
             owned.begin_midway()
@@ -488,9 +487,6 @@ class TakeOver:
             },
         )
         return owned
-
-    def _beat(self) -> None:
-        self._goes_on()
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config
