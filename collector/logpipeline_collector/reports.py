@@ -204,14 +204,16 @@ def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
 def ready(
     context: Context, watch: AssignmentWatch, workers: Iterable[PartitionWorker]
 ) -> str | None:
-    """Return None while every partition that is assigned to us is owned and written, else why."""
+    """Return None while every partition that is assigned to us, or that we still have, is owned and
+    written, else why.
+    """
     if context.connection.problem or not context.connection.is_connected:
         return context.connection.problem or "not connected to NATS"
     if watch.current is None:
         return watch.problem
     for worker in workers:
         problem = problem_of(worker)
-        if worker.is_wanted and problem:
+        if (worker.is_wanted or worker.owned is not None) and problem:
             return f"partition {worker.partition}: {problem}"
     return watch.problem
 

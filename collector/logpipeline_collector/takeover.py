@@ -28,7 +28,7 @@ from logpipeline.streamstate import state_of
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import StoredEpoch
 from logpipeline_collector.intake import Intake
-from logpipeline_collector.owned_partition import OwnedPartition, in_thread
+from logpipeline_collector.owned_partition import OwnedPartition, close_uncommitted, in_thread
 from logpipeline_collector.partition_writer import PartitionWriter, PayloadNeeded
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
@@ -96,8 +96,8 @@ def claim(
     """Return whether a member to whom the assignment *generation* gives the partition may take it
     from the owner that *record* names.
 
-    *is_our_folder* says that the owner was a process of our own folder. We hold the folder's lock,
-    so that process is gone.
+    *is_our_folder* says that the owner was our member in our own folder. We show that we are alive
+    in its place, so that process is gone.
     """
     if record is None:
         return Claim(True, "it has no owner")
@@ -137,6 +137,12 @@ def settle(
     return found
 
 
+def is_predecessors(context: Context, record: EpochRecord) -> bool:
+    """Return whether the owner that *record* names was our member in our folder."""
+    # Where another member has an image of our folder, its processes are known here, and may live.
+    return record.owner == context.config.member and context.folder.is_ours(record.incarnation)
+
+
 async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
     """Settle a partition of which something is stored here; unless it *is_wanted*, release it, too.
 
@@ -150,7 +156,7 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
         record = seen.record
         if record is None or is_wanted or record.released:
             return
-        if context.folder.is_ours(record.incarnation):
+        if is_predecessors(context, record):
             reached = Reached(found.position, found.rollbacks)
             await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
@@ -392,8 +398,7 @@ class TakeOver:
         try:
             owned = await self._take(writer, seen, free)
         except PASSING as error:
-            writer.discard()
-            writer.close()
+            close_uncommitted(writer)
             return NotYet(str(error))
         except BaseException:
             writer.close()
@@ -410,7 +415,7 @@ class TakeOver:
         return seen if copy is None else replace(seen, record=replace(copy, assignment=0))
 
     async def _claim(self, record: EpochRecord | None) -> Claim:
-        is_ours = record is not None and self._context.folder.is_ours(record.incarnation)
+        is_ours = record is not None and is_predecessors(self._context, record)
         silent_s = 0.0
         if record is not None and not record.released and not is_ours:
             membership = self._context.membership
@@ -456,7 +461,7 @@ class TakeOver:
             assignment=self._generation,
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
-            beat=self._beat,
+            goes_on=self._goes_on,
         )
         if held.record.begun or held.record.begun_ns:
             owned.begin_midway()
@@ -482,9 +487,6 @@ class TakeOver:
             },
         )
         return owned
-
-    def _beat(self) -> None:
-        self._goes_on()
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config

@@ -130,8 +130,16 @@ class PartitionWorker:
         self._snapshot_s = time.monotonic()
         self._context.committer.add(owned)
         try:
-            await self._read_while_wanted(owned)
-            await self._release(owned)
+            try:
+                await self._read_while_wanted(owned)
+                await self._release(owned)
+            except SinkFull as error:
+                log.warning(
+                    "the disk is full: partition given up without what is not committed",
+                    extra={"partition": self.partition, "reason": str(error)},
+                )
+                await self._close(owned)
+                await self._mark_released(owned)
         except Fenced as error:
             log.warning(
                 "partition lost",
@@ -140,11 +148,15 @@ class PartitionWorker:
             self._context.metrics.fenced.labels(self.partition).inc()
             return False
         finally:
+            await self._close(owned)
+        return True
+
+    async def _close(self, owned: OwnedPartition) -> None:
+        if self.owned is owned:
             await self._context.committer.remove(owned)
             await owned.close()
             self._context.metrics.gone(self.partition)
             self.owned = None
-        return True
 
     async def _read_while_wanted(self, owned: OwnedPartition) -> None:
         while self.is_wanted:
@@ -278,6 +290,9 @@ class PartitionWorker:
             await self._snapshot(owned)
         else:
             await self._restore_snapshot(owned)
+        await self._mark_released(owned)
+
+    async def _mark_released(self, owned: OwnedPartition) -> None:
         with owned.waiting_for_record():
             await owned.held.release()
         reach("collector.after-release")

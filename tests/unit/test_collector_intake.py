@@ -67,7 +67,7 @@ def owned_from_midway(folder: Path, *, is_single: bool) -> OwnedPartition:
         assignment=lambda: 1,
         commit_bytes=1,
         committed_to=lambda *_: None,
-        beat=lambda: None,
+        goes_on=lambda: True,
     )
     owned.begin_midway()
     return owned
