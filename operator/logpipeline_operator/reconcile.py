@@ -333,6 +333,7 @@ class Reconciler:
             pipeline,
             settings,
             seen.pod_namespaces,
+            foreign=seen.foreign,
             may_write=seen.may_write,
             drifted=seen.news.drifted,
         )
