@@ -37,7 +37,7 @@ from logpipeline_operator.callout.refusals import RefusedLogins
 from logpipeline_operator.children import ChildSettings, Desired, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
-from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence, NotFound
+from logpipeline_operator.cluster.client import Cluster, ClusterAway, ClusterError, Fence, NotFound
 from logpipeline_operator.cluster.features import FeatureDiscovery
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.objects import annotations_of, is_ending
@@ -46,7 +46,7 @@ from logpipeline_operator.durations import Durations
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.observation import Observation
 from logpipeline_operator.ownership import Ownership
-from logpipeline_operator.queue import Backoff, Key
+from logpipeline_operator.queue import LOOK_S_MAX, Backoff, Key
 from logpipeline_operator.report import Reporter
 from logpipeline_operator.secret_files import SecretProblem
 from logpipeline_operator.settings import Settings
@@ -137,10 +137,27 @@ class Reconciler:
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             return turn.again_s
-        async with asyncio.timeout(turn.within_s):
-            if is_ending(resource):
-                return await self._end(key, turn.resource)
-            return await self._reconcile(key, turn.resource)
+        try:
+            async with asyncio.timeout(min(turn.within_s, LOOK_S_MAX)):
+                if is_ending(resource):
+                    return await self._end(key, turn.resource)
+                return await self._reconcile(key, turn.resource)
+        except (ClusterAway, ClusterError):
+            raise  # A report of it would be refused as well.
+        except Exception as error:
+            await self._report_failure(turn.resource, error)
+            raise
+
+    async def _report_failure(self, resource: Manifest, error: Exception) -> None:
+        """Say in the status that the look at *resource* ended with *error*: the status of the look
+        before would go on saying that all is well.
+        """
+        seen = self._observation(resource, news=News())
+        seen.findings.append(errors.of_failed_look(error))
+        try:
+            await self._reporter.report(seen)
+        except (ClusterAway, ClusterError) as refused:
+            log.warning("a failed look could not be reported", extra={"why": str(refused)})
 
     async def _reconcile(
         self, key: Key, resource: Manifest, *, is_again: bool = False
