@@ -332,6 +332,34 @@ async def test_the_server_answers_a_node_in_no_other_s_place(managed_nats: Manag
     assert before == after
 
 
+@pytest.mark.parametrize("role", [credentials.COLLECTOR, credentials.TABLE])
+async def test_the_server_answers_a_part_wherever_it_asks(managed_nats: Managed, role: str) -> None:
+    """SECURITY.md says so of collectors and tables: in the account of the streams they can have the
+    server put what they may ask for in the place of a line or of a key. Should this ever fail, that
+    page promises too little.
+    """
+    pipeline, line = managed_nats.pipeline, f"{NAMES.subject}.p0.node-a"
+    async with (
+        connected(managed_nats.operator()) as js,
+        connected(credentials_of(managed_nats, role)) as part,
+    ):
+        await reconcile(js, pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        before = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
+        await js.publish(line, b"own")
+        for asked, body, elsewhere in (
+            (f"$JS.API.DIRECT.GET.{NAMES.stream(0)}", b'{"seq":1}', f"{NAMES.subject}.p1.victim"),
+            (f"$JS.API.STREAM.INFO.{NAMES.stream(0)}", b"", f"{KV}.assignment.main"),
+        ):
+            await part.connection.publish(asked, body, reply=elsewhere)
+
+        async def is_put() -> bool:
+            after = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
+            info = await js.stream_info(NAMES.stream(1))
+            return after != before and (info or {})["state"]["messages"] == 1
+
+        await eventually(is_put, what="the answers in the place of a line and of a key")
+
+
 async def test_all_shippers_answer_one_question(managed_nats: Managed) -> None:
     """The operator asks from another account, and hears each of them."""
     subject = ControlSubjects(NAMES.control_subject).status("shipper")
