@@ -33,6 +33,7 @@ from logpipeline.partition import partition_of
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
+from logpipeline_operator import jetstream
 from logpipeline_operator.children import config, credentials, nats_conf
 from logpipeline_operator.jetstream import Permission, behind, reconcile
 from waiting import eventually
@@ -402,6 +403,25 @@ async def test_no_node_takes_back_what_another_one_reports(managed_nats: Managed
             return said in await behind(js.connection, managed_nats.pipeline)
 
         await eventually(is_heard, what="all that was said of node-b")
+
+
+async def test_what_nodes_answer_together_is_bounded(
+    managed_nats: Managed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lies a thousand times does not fill the memory of the operator of all pipelines."""
+    subject = ControlSubjects(NAMES.control_subject).status("shipper")
+    said = [ShipperBacklog(f"node-{number}", "cannot read", {}).encode() for number in range(9)]
+    monkeypatch.setattr(jetstream, "ANSWERS_BYTES_MAX", 3 * len(said[0]) + 1)
+    async with (
+        connected(managed_nats.operator()) as js,
+        connected(credentials_of(managed_nats, credentials.SHIPPER)) as node,
+    ):
+        await node.connection.listen(subject, answering(node, *said))
+
+        async def are_bounded() -> bool:
+            return len(await behind(js.connection, managed_nats.pipeline)) == 3
+
+        await eventually(are_bounded, what="three of nine answers")
 
 
 def answering(js: JetStream, *said: bytes) -> Callable[[RawMessage], None]:
