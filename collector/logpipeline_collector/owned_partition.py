@@ -403,8 +403,9 @@ class OwnedPartition:
                 self.commit_problem = None
                 return
 
-    async def snapshot(self) -> Snapshot:
-        """Return the sources' positions as the group knows them.
+    async def snapshot(self, executor: Executor) -> Snapshot:
+        """Return the sources' positions as the group knows them; they are written in a thread of
+        *executor*.
 
         Raises:
             Exception: the failure, if there is one.
@@ -416,7 +417,7 @@ class OwnedPartition:
             return Snapshot(
                 self.committed,
                 self.marks.encode(),
-                self.writer.export_sources(),
+                await in_thread(executor, self.writer.export_sources),
                 self.held.record,
             )
 

@@ -305,6 +305,7 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "late_ranges": writer.late_ranges,
         "cut_bytes": writer.cut_bytes,
         "contradicted_bytes": writer.contradicted_bytes,
+        "forgotten_sources": writer.forgotten_sources,
         "lines": writer.lines,
         "bytes": writer.bytes,
         "dead_letters": owned.dead_letters,

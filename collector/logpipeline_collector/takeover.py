@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -331,11 +332,11 @@ async def _take_until(
     return taken
 
 
-async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
+async def write_snapshot(store: SnapshotStore, owned: OwnedPartition, executor: Executor) -> bool:
     """Store the sources' committed positions for a successor; return whether it worked."""
     former = owned.held.record.snapshot
     try:
-        snapshot = await owned.snapshot()
+        snapshot = await owned.snapshot(executor)
         sequence = await store.write(snapshot)
         await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
         owned.note_snapshot(snapshot)

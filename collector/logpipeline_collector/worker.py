@@ -269,7 +269,7 @@ class PartitionWorker:
             log.warning("marks not saved", extra={"reason": str(error)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
-                await write_snapshot(context.snapshots(self.partition), owned)
+                await write_snapshot(context.snapshots(self.partition), owned, context.executor)
                 reach("collector.after-snapshot")
 
     async def _release(self, owned: OwnedPartition) -> None:

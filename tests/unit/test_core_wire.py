@@ -140,6 +140,7 @@ BAD_FIELDS = [
     ("Log-Range", "\u0660-\u0669", "bad-number"),
     ("Log-Source", "", "bad-source"),
     ("Log-Source", "x" * 5000, "bad-source"),
+    ("Log-Source", "\N{ROCKET}" * 1025, "bad-source"),
     ("Log-Generation", "xyz", "bad-generation"),
     ("Log-Generation", "../../../../etc/", "bad-generation"),
     ("Log-Format", "xml", "bad-format"),
