@@ -113,6 +113,7 @@ PARTITION = Shape(
     {"partition": is_number, "problem": is_text_or_none},
     {
         **_numbers("lost_bytes damaged_bytes lines bytes missed_messages forgotten_sources"),
+        "snapshot_problem": is_text_or_none,
         "gone_folders": GONE.rows,
         "missing": Shape({**_OF_SOURCE, **_numbers("bytes")}).rows,
         "losses": LOSS.rows,

@@ -136,6 +136,8 @@ def problems(status: Status) -> Iterator[str]:
                     "of its files were removed or damaged after they were written; its log says "
                     "which"
                 )
+            if why := partition.get("snapshot_problem"):
+                yield f"{answer['member']}: partition {partition['partition']}: {why}"
             if forgotten := partition.get("forgotten_sources", 0):
                 yield (
                     f"{answer['member']}: partition {partition['partition']}: {forgotten} sources "

@@ -42,6 +42,9 @@ class CollectorMetrics:
             "Messages that could not be used, or that readers gave up",
             ("partition", "reason", "kept"),
         )
+        self.snapshots = counter(
+            "snapshots", "Snapshots of the sources' positions", ("partition", "outcome")
+        )
         self.missed = counter(
             "missed_messages", "Messages that left the stream before we read them", by_partition
         )

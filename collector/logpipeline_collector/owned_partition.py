@@ -109,6 +109,7 @@ class OwnedPartition:
     failure: Exception | None = None
     problem: str | None = None
     commit_problem: str | None = None
+    snapshot_problem: str | None = None
     missed: Missed = field(default_factory=Missed)
     dead_letters: int = 0
     warning: str = ""

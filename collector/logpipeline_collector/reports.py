@@ -306,6 +306,7 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "cut_bytes": writer.cut_bytes,
         "contradicted_bytes": writer.contradicted_bytes,
         "forgotten_sources": writer.forgotten_sources,
+        "snapshot_problem": owned.snapshot_problem,
         "lines": writer.lines,
         "bytes": writer.bytes,
         "dead_letters": owned.dead_letters,

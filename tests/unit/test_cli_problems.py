@@ -149,6 +149,19 @@ def test_every_table_has_its_line_in_the_status() -> None:
                 "collectors": [
                     {
                         "member": "c",
+                        "partitions": [
+                            {"partition": 0, "problem": None, "snapshot_problem": "too slow"}
+                        ],
+                    }
+                ]
+            },
+            "c: partition 0: too slow",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
                         "partitions": [{"partition": 0, "problem": None, "forgotten_sources": 7}],
                     }
                 ]
