@@ -229,7 +229,8 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         generation=generation,
         start=start,
         end=end,
-        lines=_number("Log-Lines", fields.get("Log-Lines", "0")),
+        # Only a count for people; no batch has more lines than bytes, whatever its sender says.
+        lines=min(_number("Log-Lines", fields.get("Log-Lines", "0")), end - start),
         format="cri" if log_format == "cri" else "plain",
         first_time_ns=first,
         last_time_ns=last,

@@ -45,7 +45,7 @@ def batches(draw: st.DrawFn) -> wire.Batch:
         generation=draw(st.sampled_from(GENERATIONS)),
         start=start,
         end=max(start + length, draw(OFFSETS)) if lost else start + length,
-        lines=draw(OFFSETS),
+        lines=draw(st.integers(0, 1)),
         format="plain",
         first_time_ns=draw(OFFSETS),
         previous=draw(st.none() | PREVIOUS),
