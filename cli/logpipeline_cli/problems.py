@@ -138,6 +138,13 @@ def problems(status: Status) -> Iterator[str]:
                     "of its files were removed or damaged after they were written; its log says "
                     "which"
                 )
+            if why := partition.get("snapshot_problem"):
+                yield f"{answer['member']}: partition {partition['partition']}: {why}"
+            if forgotten := partition.get("forgotten_sources", 0):
+                yield (
+                    f"{answer['member']}: partition {partition['partition']}: {forgotten} sources "
+                    "are forgotten, since a host has too many or too long names; its log says which"
+                )
             for gone in partition.get("gone_folders", []):
                 if lost := _of_gone(gone):
                     yield f"{answer['member']}: partition {partition['partition']}: {lost}"

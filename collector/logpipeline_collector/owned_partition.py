@@ -111,6 +111,7 @@ class OwnedPartition:
     failure: Exception | None = None
     problem: str | None = None
     commit_problem: str | None = None
+    snapshot_problem: str | None = None
     missed: Missed = field(default_factory=Missed)
     dead_letters: int = 0
     warning: str = ""
@@ -422,8 +423,9 @@ class OwnedPartition:
                 self.commit_problem = None
                 return
 
-    async def snapshot(self) -> Snapshot:
-        """Return the sources' positions as the group knows them.
+    async def snapshot(self, executor: Executor) -> Snapshot:
+        """Return the sources' positions as the group knows them; they are written in a thread of
+        *executor*.
 
         Raises:
             Exception: the failure, if there is one.
@@ -435,7 +437,7 @@ class OwnedPartition:
             return Snapshot(
                 self.committed,
                 self.marks.encode(),
-                self.writer.export_sources(),
+                await in_thread(executor, self.writer.export_sources),
                 self.held.record,
             )
 

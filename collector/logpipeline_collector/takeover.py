@@ -8,6 +8,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -60,8 +62,6 @@ TAKE_TIMEOUT_S = 1.0
 PULL_BYTES = 2 * 1024 * 1024
 # After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 256
-# A snapshot at release saves a successor some reading, but the release must not wait for it.
-SNAPSHOT_DEADLINE_S = 5.0
 
 # Errors that may pass: the take-over is tried again.
 PASSING = (
@@ -337,24 +337,32 @@ async def _take_until(
     return taken
 
 
-async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
-    """Store the sources' committed positions for a successor; return whether it worked."""
+async def write_snapshot(
+    store: SnapshotStore, owned: OwnedPartition, executor: Executor
+) -> str | None:
+    """Store the sources' committed positions for a successor; return why it did not work.
+
+    Raises:
+        Fenced: the partition is no longer ours.
+    """
     former = owned.held.record.snapshot
     try:
-        snapshot = await owned.snapshot()
+        await store.remove_unfinished(former, epoch=owned.epoch)
+        snapshot = await owned.snapshot(executor)
         sequence = await store.write(snapshot)
         await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
         owned.note_snapshot(snapshot)
-        if former:
-            await store.drop_before(former)
+        await store.drop_before(former)
     except (NotSent, OutcomeUnknown, ApiError, SnapshotBroken, BadSnapshot) as error:
         # A snapshot that no successor could read would let the stream be trimmed up to it.
-        log.warning(
-            "no snapshot of the sources' positions could be stored",
-            extra={"partition": owned.partition, "reason": str(error)},
-        )
-        return False
-    return True
+        reason = f"no snapshot of the sources' positions could be stored: {error}"
+        log.warning(reason, extra={"partition": owned.partition})
+        with suppress(NotSent, OutcomeUnknown, ApiError):
+            # The room that it lacks may be what this attempt left, or the snapshot before the last.
+            await store.remove_unfinished(former, epoch=owned.epoch)
+            await store.drop_before(former)
+        return reason
+    return None
 
 
 @dataclass(frozen=True, slots=True)
