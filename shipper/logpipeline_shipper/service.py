@@ -116,19 +116,9 @@ class Shipper:
             clock=loop.time,
         )
         self._watermark = ScanWatermark(-math.inf)
-        options = SourceOptions(
-            subjects=Subjects(config.subject_root, config.partitions),
-            installation=folder.installation,
-            cluster=config.cluster,
-            read_from=config.read_from,
-            limits=_limits(config),
-            watermark=self._watermark,
-            is_compressing=config.batch.compression == "zstd",
-            hosts=config.hosts,
-        )
         self._is_patient = state.was_broken or folder.was_others
         self._manager = SourceManager(
-            options,
+            self._source_options(folder),
             self._shared,
             state,
             self._host_appeared,
@@ -152,6 +142,19 @@ class Shipper:
             self._manager, self._shared, self._listener, self._source_filter
         )
         self._skipped: set[Path] = set()
+
+    def _source_options(self, folder: DataFolder) -> SourceOptions:
+        config = self._config
+        return SourceOptions(
+            subjects=Subjects(config.subject_root, config.partitions),
+            installation=folder.installation,
+            cluster=config.cluster,
+            read_from=config.read_from,
+            limits=_limits(config),
+            watermark=self._watermark,
+            is_compressing=config.batch.compression == "zstd",
+            hosts=config.hosts,
+        )
 
     def _made_sender(self, js: JetStream) -> Sender:
         return Sender(
