@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.backlog import HOSTS_NAMED_MAX, ShipperBacklog, asked, backlog_of, decode, question
+from logpipeline.backlog import (
+    ANSWER_BYTES_MAX,
+    HOSTS_NAMED_MAX,
+    PROBLEM_CHARS_MAX,
+    ShipperBacklog,
+    asked,
+    backlog_of,
+    decode,
+    question,
+)
+from logpipeline.subjects import HOST_CHARS_MAX
 
 LATE = {"node-1": (8192, 301.0)}
 
@@ -45,6 +55,15 @@ def test_answer_is_bounded() -> None:
     assert len(answer.hosts) == HOSTS_NAMED_MAX
     assert "host-0" not in answer.hosts
     assert len(answer.problem) < 1000
+
+
+def test_answer_that_no_shipper_sends_is_none() -> None:
+    """One with the longest names and problem is read; a longer one is not even parsed."""
+    hosts = {f"{number:0{HOST_CHARS_MAX}}": (10**15, 10.0**8) for number in range(HOSTS_NAMED_MAX)}
+    longest = ShipperBacklog("x" * HOST_CHARS_MAX, "\N{GRINNING FACE}" * PROBLEM_CHARS_MAX, hosts)
+
+    assert decode(longest.encode()) is not None
+    assert decode(ShipperBacklog("x" * ANSWER_BYTES_MAX, "slow", LATE).encode()) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"behind_s": true}', b"\xff"])

@@ -33,7 +33,7 @@ def takes_long(
     """
     if large := [file for file in files if file.size >= LONG_BYTES]:
         known = {each.identity for each in generations}
-        # A live file is compared only with what collectors have.
+        # All of a live file is compared only with what collectors have.
         may_be_live = any(each.is_recalled for each in (*generations, *past))
         if any(file.identity not in known for file in large if may_be_live or not file.is_live):
             return True
