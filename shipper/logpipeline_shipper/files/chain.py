@@ -7,7 +7,7 @@ Synchronous and without a clock: the caller gives the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ from logpipeline_shipper.files.generations import (
     PastGenerations,
     UnsureFiles,
     as_before,
+    takes_long,
     unbound,
     with_hidden,
 )
@@ -129,6 +130,10 @@ class Chain(ReadCounters):
     def identities(self) -> list[tuple[int, int, int]]:
         """Return the identities of the known files."""
         return [known.identity for known in self._generations if known.identity is not None]
+
+    def takes_long(self, files: Sequence[ChainFile] = ()) -> bool:
+        """Return whether to take *files*, or to read on, takes long."""
+        return takes_long(files, self._generations, self._past)
 
     def resemblance(self, content: Reader) -> Resemblance:
         """Return how *content*, a file that no source knows, resembles this source.
@@ -478,15 +483,8 @@ class Chain(ReadCounters):
         """Return whether `read` may return something later though no file changes: when the grace
         of a rotated file is over, or a file is tried again.
         """
-        return self._match_again_at_s is not None or any(
-            generation.retry_at_s
-            or (
-                generation.changed_since_s is not None
-                and (not generation.is_passed or generation.file is None or generation.has_rest)
-            )
-            for generation in self._generations
-            if not generation.is_read
-        )
+        is_any = any(generation.may_go_on_alone for generation in self._generations)
+        return self._match_again_at_s is not None or is_any
 
     def saved(self) -> dict[str, Any]:
         """Return, as JSON, the state with which a new chain continues where this one is."""
