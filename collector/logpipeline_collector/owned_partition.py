@@ -275,9 +275,6 @@ class OwnedPartition:
             self._note_missed(found=delivered.sequence)
         elif stream is not None:
             self._note_missed(found=min(stream.first, delivered.sequence))
-            if stream.removed:
-                # One by one, of any partition: until they expire, nothing is known to be whole.
-                self.writer.expect_all()
 
     def may_begin_too_late(self, host: str, batch: Batch) -> bool:
         """Return whether *batch* would be taken for the begin of its source, though messages before
