@@ -16,6 +16,8 @@ BEHIND_S = 300.0
 # Of one answer; a shipper for more hosts names those that are furthest behind.
 HOSTS_NAMED_MAX = 100
 PROBLEM_CHARS_MAX = 400
+# Twice of what so many hosts with names of 253 characters take. Thousands of answers are held.
+ANSWER_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ def decode(data: bytes) -> ShipperBacklog | None:
     """Return the answer that *data* is; None for anything else, such as that of an older shipper,
     which answers any question with all that it knows.
     """
+    if len(data) > ANSWER_BYTES_MAX:
+        return None
     try:
         answer = json_text.parse(data)["behind"]
         hosts = {

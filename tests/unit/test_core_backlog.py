@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.backlog import HOSTS_NAMED_MAX, ShipperBacklog, asked, backlog_of, decode, question
+from logpipeline.backlog import (
+    ANSWER_BYTES_MAX,
+    HOSTS_NAMED_MAX,
+    ShipperBacklog,
+    asked,
+    backlog_of,
+    decode,
+    question,
+)
 
 LATE = {"node-1": (8192, 301.0)}
 
@@ -57,3 +65,12 @@ def test_other_messages_are_the_question_of_old(data: bytes) -> None:
 def test_garbage_is_no_answer(data: bytes) -> None:
     """Anyone with the right to publish may answer anything."""
     assert decode(data) is None or isinstance(decode(data), ShipperBacklog)
+
+
+def test_an_answer_that_is_too_large_is_none() -> None:
+    """Many are held at a time; the largest that a shipper sends is one."""
+    hosts = {f"{number:03}{'h' * 250}": (10**18, 1e9) for number in range(HOSTS_NAMED_MAX)}
+    largest = ShipperBacklog("s" * 253, "\u1234" * 400, hosts)
+
+    assert decode(largest.encode()) == largest
+    assert decode(ShipperBacklog("s" * ANSWER_BYTES_MAX, "", {}).encode()) is None
