@@ -57,7 +57,9 @@ async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
     while True:
         entry = await bucket.get(KEY)
         known = _decoded(entry.value) if entry is not None else {}
-        kept = dict([*(wanted | known).items()][-ACKNOWLEDGED_MAX:])
+        # What was acknowledged before keeps its time.
+        rows = sorted((wanted | known).items(), key=lambda row: row[1])
+        kept = dict(rows[-ACKNOWLEDGED_MAX:])
         try:
             revision = entry.revision if entry is not None else 0
             await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)
@@ -139,6 +141,7 @@ def problems(status: Status) -> Iterator[str]:
             for gone in partition.get("gone_folders", []):
                 if lost := _of_gone(gone):
                     yield f"{answer['member']}: partition {partition['partition']}: {lost}"
+        yield from _of_room(answer)
         for row in answer.get("dead_letters_not_kept", []):
             gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
             yield (
@@ -184,6 +187,17 @@ def _of_gone(row: Status) -> str:
         return ""
     last = min(row["again_from"] - 1, row["end"])
     return f"{had}; the stream no longer holds those up to {last}, and the others are read again"
+
+
+def _of_room(answer: Status) -> Iterator[str]:
+    """Yield the sentence about files that a collector deleted for room on its disk."""
+    size = sum(row.get("removed_for_room_bytes", 0) for row in answer.get("partitions", []))
+    if size:
+        yield (
+            f"{answer['member']}: {bytes_text(size)} of rotated files were deleted before their "
+            "age, since less of the disk was free than retention.minFreePercent: make room on it, "
+            "or enlarge the volume"
+        )
 
 
 def _of_letters(room: Status) -> Iterator[str]:

@@ -18,6 +18,7 @@ from logpipeline.group.ownership import Fenced
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
+from logpipeline.wire import Batch
 from logpipeline_collector.epochs import HeldEpoch, at_most
 from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit
 from logpipeline_collector.sink import SinkFull
@@ -264,11 +265,26 @@ class OwnedPartition:
             # The first bytes of a source may be among the missed messages.
             self.writer.expect_all()
 
+    def note_gap(self, delivered: Delivered, stream: StreamState | None = None) -> None:
+        """Note what left the stream before *delivered*, the next message for us: where other
+        partitions' messages may stand between, by what the *stream* is since.
+        """
+        if not self.subjects:
+            self._note_missed(found=delivered.sequence)
+        elif stream is not None:
+            self._note_missed(found=min(stream.first, delivered.sequence))
+            if stream.removed:
+                # One by one, of any partition: until they expire, nothing is known to be whole.
+                self.writer.expect_all()
+
+    def may_begin_too_late(self, host: str, batch: Batch) -> bool:
+        """Return whether *batch* would be taken for the begin of its source, though messages before
+        it may have left the stream: only a look at the stream says that none has.
+        """
+        return bool(self.subjects) and self.writer.is_begun_by(host, batch)
+
     def note_read(self, delivered: Delivered) -> None:
         """Move the position behind *delivered*: it was written, known already, or a dead letter."""
-        if not self.subjects:
-            # Else what stands between may be other partitions' messages.
-            self._note_missed(found=delivered.sequence)
         self._read_messages += 1
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
         self.lag.note(delivered)

@@ -15,7 +15,7 @@ from logpipeline.checksum import Checksum, extend
 from logpipeline.deduplication import Decision, Loss, SourceState, counted
 from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question, Reached
-from logpipeline_collector.sink import LocalCommit, Sink, SourceName
+from logpipeline_collector.sink import LocalCommit, Removed, Sink, SourceName
 from logpipeline_collector.sources import Sources, decode_snapshot, encode_snapshot
 
 
@@ -72,6 +72,11 @@ class PartitionWriter:
         """Committed bytes that the disk or another program took away, since the first opening."""
         return self.sink.damaged_bytes
 
+    @property
+    def removed(self) -> Removed:
+        """What retention removed since the opening."""
+        return self.sink.removed
+
     def committed(self) -> LocalCommit | None:
         """Return the last commit of this sink."""
         return self.sink.last()
@@ -116,6 +121,10 @@ class PartitionWriter:
     def expect_all(self) -> None:
         """Expect of sources that are not known yet all of their bytes again."""
         self._sources.is_from_midway = False
+
+    def is_begun_by(self, host: str, batch: wire.Batch) -> bool:
+        """Return whether the first byte of *batch* would count as the begin of its source."""
+        return self._sources.is_begun_by(host, batch)
 
     def learn(
         self, host: str, batch: wire.Batch, payload: bytes | None, *, is_believed: bool = False

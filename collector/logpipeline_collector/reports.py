@@ -22,6 +22,7 @@ from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.context import Context
 from logpipeline_collector.metrics import lag_seconds
 from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.sink import FOR_ROOM, Removed
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,9 @@ LOSSES_LISTED_MAX = 200
 LISTED_MAX = (0, 1, 2, 5, 10, 20, 50, 100, LOSSES_LISTED_MAX)
 # What an answer has beside its text.
 HEADERS_BYTES = 1024
-# A folder that was lost is reported long enough for a person to notice, and not for ever.
-GONE_LISTED_S = 86_400
+# A folder that was lost, and files that were removed for room, are reported long enough for a
+# person to notice, and not for ever.
+LISTED_S = 86_400
 
 
 class ProgressReports:
@@ -296,6 +298,7 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "missing_left_out": len(missing) - len(missing_listed),
         "lost_bytes": writer.lost_bytes,
         "damaged_bytes": writer.damaged_bytes,
+        "removed_for_room_bytes": _removed_for_room(writer.removed),
         "losses": [
             {"host": host, "source": source, **loss._asdict()}
             for host, source, loss in losses_listed
@@ -311,9 +314,15 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
     }
 
 
+def _removed_for_room(removed: Removed) -> int:
+    """Return the bytes of files that were removed for room, if that was lately."""
+    is_lately = removed.for_room_s > time.time() - LISTED_S
+    return removed.bytes[FOR_ROOM] if is_lately else 0
+
+
 def _gone(owned: OwnedPartition) -> tuple[GoneFolder, ...]:
     succession = owned.held.record.succession
-    oldest_ns = time.time_ns() - GONE_LISTED_S * 10**9
+    oldest_ns = time.time_ns() - LISTED_S * 10**9
     known = succession.gone if succession is not None else ()
     return tuple(each for each in known if each.time_ns > oldest_ns)
 

@@ -152,6 +152,11 @@ class Sources:
             )
         ]
 
+    def is_begun_by(self, host: str, batch: Batch) -> bool:
+        """Return whether the first byte of *batch* would count as the begin of its source."""
+        known = self._known.get((host, batch.source), NOTHING)
+        return self.is_from_midway and not known.generations
+
     def missing(self) -> Iterator[tuple[str, str, int]]:
         """Yield host, source and bytes of what never came."""
         for (host, source), known in self._known.items():

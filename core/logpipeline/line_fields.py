@@ -12,9 +12,8 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Any
 
-import re2
-
 from logpipeline import json_text
+from logpipeline.line_expressions import compiled
 from logpipeline.spec.table import FieldType, LineField, LineSelector, ParseRule
 from logpipeline.wire import Batch
 
@@ -71,7 +70,7 @@ def document(line: str, rule: ParseRule) -> Document | None:
         return _object(line) if line.startswith(_OPENERS) else None
     if rule.format == "logfmt":
         return pairs(line) if _FIRST_PAIR.match(line) else None
-    match = _compiled(str(rule.pattern)).search(line)
+    match = compiled(str(rule.pattern)).search(line)
     if match is None:
         return None
     # A group without a match cannot be told from an empty one.
@@ -157,23 +156,6 @@ _CONVERT: dict[FieldType, Callable[[Any], Any]] = {
     "bool": to_bool,
     "timestamp": lambda value: value,
 }
-
-
-def why_not_readable(rule: ParseRule) -> str:
-    """Return why RE2 does not accept the pattern of *rule*; empty if it does, or there is none."""
-    try:
-        _compiled(rule.pattern or "")
-    except re2.error as error:
-        reason = error.args[0] if error.args else ""
-        return reason.decode() if isinstance(reason, bytes) else str(reason)
-    return ""
-
-
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options=options)
 
 
 def _object(line: str) -> Document | None:

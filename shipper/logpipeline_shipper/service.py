@@ -124,6 +124,7 @@ class Shipper:
             limits=_limits(config),
             watermark=self._watermark,
             is_compressing=config.batch.compression == "zstd",
+            hosts=config.hosts,
         )
         self._is_patient = state.was_broken or folder.was_others
         self._manager = SourceManager(
@@ -136,6 +137,7 @@ class Shipper:
         self._listener.manager = self._manager
         self._pods = PodCache() if config.kubernetes is not None else None
         self._source_filter = self._made_source_filter()
+        self._manager.is_skipped = self._source_filter.is_skipped
         self._namespaces = self._namespaces_file()
         # If a file names the namespaces, the pods of each namespace are asked for separately.
         self._chosen: ChosenNamespaces | None = None

@@ -10,6 +10,7 @@ import pytest
 
 from logpipeline.deduplication import Loss
 from logpipeline_collector.reports import LOSSES_LISTED_MAX, MISSING_LISTED_MAX, encoded_report
+from logpipeline_collector.sink import Removed
 
 BYTES_MAX = 1024 * 1024 - 1024
 SHORT = "/var/log/containers/app.log"
@@ -50,7 +51,10 @@ def worker(partition: int, name: str) -> Any:
         ("h", name, Loss("0" * 16, number, number + 1, "rotated", 1)) for number in range(250)
     ]
     writer = Numbers(
-        lost_bytes=250, losses=lambda: losses, missing=lambda: [("h", name, 1) for _ in range(60)]
+        lost_bytes=250,
+        losses=lambda: losses,
+        missing=lambda: [("h", name, 1) for _ in range(60)],
+        removed=Removed(),
     )
     held = SimpleNamespace(record=SimpleNamespace(succession=None))
     nothing: dict[str, Any] = {"problem": None, "commit_problem": None, "warning": ""}

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from logpipeline import BadOption, Batch, Event, EventJoiner, LogPipeline, Message
 from logpipeline.consuming.options import ConsumeOptions, checked, event_times_of, time_rules
 from logpipeline.event_times import NONE, EventTimes
-from logpipeline.line_fields import why_not_readable
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipelineSpec
@@ -135,20 +134,6 @@ def test_every_format_of_a_table_is_known() -> None:
     for format in get_args(TimeFormat):
         assert time_rules(format) == (TimeRule(format=format),)
         assert find(b"nothing", NEAR_US, format=format, zone="UTC") is None
-
-
-def test_expression_that_a_table_would_refuse_is_refused() -> None:
-    """If a time comes from what it finds; the field's time is not left out silently."""
-    rule = ParseRule(format="regex", pattern="(?P<at>a{2000})", fields=(LineField(name="at"),))
-    made = pipeline(parse=(rule,), time=(TimeRule(field="at"),))
-
-    assert why_not_readable(rule)
-    with pytest.raises(
-        BadOption, match=r"spec\.table\.parse\[0\]\.pattern of test is not accepted"
-    ):
-        event_times_of(made, ConsumeOptions(name="a"))
-    given = ConsumeOptions(name="a", event_time=(TimeRule(),))
-    assert event_times_of(made, given).rules == (TimeRule(),)
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "+1", "", "+24:00", "../UTC", "+01:00\n"])

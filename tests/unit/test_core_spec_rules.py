@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -330,6 +331,53 @@ def test_every_rule_is_broken_below() -> None:
 
     assert sorted(rules) == sorted(CASES)
     assert [rule.id for rule in CHANGE_RULES] == list(CHANGES)
+
+
+def regex(pattern: str, *fields: str) -> dict[str, Any]:
+    """A spec with one rule for lines, whose groups are columns."""
+    rule = {"format": "regex", "pattern": pattern, "fields": [{"name": name} for name in fields]}
+    return table(parse=[rule])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("(?P<a>x", "is not an expression of RE2: missing )"),
+        ("(?P<a>x)(?=y)", "is not an expression of RE2: invalid perl operator"),
+        (r"(?P<a>x)\1", "is not an expression of RE2: invalid escape sequence"),
+        ("(?P<a>x++)", "is not an expression of RE2: bad repetition operator"),
+        (r"(?P<a>\pL{1000})", "is not an expression of RE2: pattern too large"),
+        ("(?P<a>\ud800)", "is not text"),
+        ("(x)", "has a group without a name of its own"),
+        ("(?P<a>x)(y)", "has a group without a name of its own"),
+        ("(?P<a>x)(?P<a>y)", "has a group without a name of its own"),
+        ("x", "has no named group"),
+        ("(?P<b>x)", 'the pattern has no group "a"'),
+    ],
+)
+def test_an_expression_that_no_table_takes_is_refused(pattern: str, said: str) -> None:
+    """With what is wrong; a table would refuse it when it starts."""
+    with pytest.raises(SpecError) as caught:
+        pipeline(regex(pattern, "a"))
+
+    assert said in str(caught.value)
+
+
+# In Python's own engine each letter of each range is looked at: seconds for one expression.
+COSTLY = "(?i)(?P<a>[" + "".join(f"{chr(33 + number)}-\uffff" for number in range(300)) + "])"
+
+
+def test_no_expression_of_a_resource_is_compiled_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may write one could stop the operator by it, which reads the resources of all."""
+    compiled_by_python = vars(re)["_compile"]
+
+    def noted(pattern: Any, flags: int) -> Any:
+        assert pattern != COSTLY, "compiled by Python"
+        return compiled_by_python(pattern, flags)
+
+    monkeypatch.setattr("re._compile", noted)
+
+    assert pipeline(regex(COSTLY, "a")).spec.table.parse[0].pattern == COSTLY
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,14 +18,13 @@ from typing import Any, cast
 
 import pytest
 import zstandard
-from nats.errors import ProtocolError
 
 from logpipeline import backlog, dead_letters, embedded, statefile
 from logpipeline.consuming.records import Claim
 from logpipeline.layout import Layout, NoPipeline, RunRecord
 from logpipeline.nats import jetstream
 from logpipeline.nats.connection import OutcomeUnknown
-from logpipeline.nats.session import Session, SinkParser
+from logpipeline.nats.session import ProtocolError, Session, SinkParser
 from logpipeline.observe import logs
 from logpipeline.records import Assignment, BadRecord, EpochRecord, Progress, Question, Succession
 from logpipeline.spec import LogPipeline

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.spec.table import RESERVED, LineField, LineSelector, ParseRule, TimeRule
+from logpipeline.line_expressions import tried
+from logpipeline.spec.table import RESERVED, LineField, LineSelector, ParseRule, Table, TimeRule
 from logpipeline_spark.lines.arrow import tables_of
 from logpipeline_spark.lines.fields import declared
 from logpipeline_spark.lines.messages import groups
@@ -108,6 +109,23 @@ def test_no_line_stops_parsing(lines: list[str]) -> None:
     """One alone is read as it is among others."""
     for rule in (JSON, LOGFMT, ParseRule(format="regex", pattern="^(?P<x>a)(?P<y>1)?")):
         assert filled(rule, *lines) == [filled(rule, line)[0] for line in lines]
+
+
+PARTS = [
+    *("(?P<a>", "(?P<b>", "(?<c>", "(", "(?:", "(?i)", "(?=", ")", ")", ")", "|", "x", "[^ ]"),
+    *("{9}", "{1000}", "*", "+", "?", "$", "^", "\\", r"\Z", r"\pL", r"\1", "é", "\0"),
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=9))
+def test_an_expression_that_a_resource_may_have_is_one_of_a_table(parts: list[str]) -> None:
+    """What the resource takes never stops the job, whose engine is Arrow's."""
+    pattern = "".join(parts)
+    if tried(pattern).why:
+        return
+    table = Table(parse=(ParseRule(format="regex", pattern=pattern),))
+
+    assert Columns.of(table).rules == table.parse
 
 
 def test_the_first_rule_that_fits_a_source_is_used() -> None:

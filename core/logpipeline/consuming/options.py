@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 
 from logpipeline.consuming.records import position_of
 from logpipeline.event_times import EventTimes
-from logpipeline.line_fields import why_not_readable
 from logpipeline.moments import moment_ns, span_ns
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.quantity import QuantityError, parse_duration
@@ -231,20 +230,9 @@ def _time_rule(word: str) -> TimeRule:
 def event_times_of(pipeline: LogPipeline, options: ConsumeOptions) -> EventTimes:
     """Return how a reader finds the event times of lines: as *options* say, else as the table of
     *pipeline* does.
-
-    Raises:
-        BadOption: the table has an expression that cannot be used.
     """
     table = EventTimes.of(pipeline.spec.table)
     rules = table.rules if options.event_time is None else options.event_time
-    if any(rule.field is not None for rule in rules):
-        for number, rule in enumerate(table.parse):
-            if reason := why_not_readable(rule):
-                where = f"spec.table.parse[{number}].pattern of {pipeline.name}"
-                raise BadOption(
-                    f"{where} is not accepted by RE2: {reason}; correct it, or give event_time, "
-                    "which then takes the place of spec.table.time"
-                )
     return replace(table, rules=rules, zone=options.zone or table.zone)
 
 

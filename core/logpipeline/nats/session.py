@@ -16,13 +16,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import nats.aio.client
 import nats.errors
 from nats.aio.client import Client, __version__
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
-from nats.errors import ProtocolError
 
 from logpipeline import json_text
 
@@ -34,6 +34,14 @@ nats.aio.client.DEFAULT_BUFFER_SIZE = 512 * 1024
 
 # nats-server's default max_control_line is 4 KiB; an INFO line of a large cluster is longer.
 CONTROL_LINE_BYTES_MAX = 256 * 1024
+
+# nats-server allows 64 MiB as max_payload, and adds headers to a stored message.
+MESSAGE_BYTES_MAX = 64 * 2**20 + 64 * 1024
+# Such a message, of nats-server's default max_payload, is always taken; of larger ones the sessions
+# of a process take so much at a time. An operator has a session for each pipeline, and a hostile
+# server that announces large messages must not fill the memory that all pipelines share.
+SMALL_MESSAGE_BYTES_MAX = 2**20 + 64 * 1024
+LARGE_MESSAGES_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
 
 # What a session overrides, calls or sets.
 PRIVATE_PARTS = (
@@ -89,6 +97,10 @@ Sink = Callable[[RawMessage], None]
 
 class NoTls(nats.errors.Error):
     """A server that should be spoken to under TLS does not do that."""
+
+
+class ProtocolError(nats.errors.Error):
+    """The peer does not speak the protocol, or not within our limits; the message says how."""
 
 
 class UnknownLibrary(ImportError):
@@ -185,6 +197,9 @@ class Session(Client):
         self._on_lost(error)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        # Each connection begins with the servers that were configured. The library would collect
+        # what is named here, without a limit, and go to such a server with our credentials.
+        info.pop("connect_urls", None)
         # The library begins TLS only where the server insists; one that also takes plain clients
         # says that it has it, and the options demand it.
         if self.options.get("tls") is not None and info.get("tls_available"):
@@ -227,6 +242,8 @@ class Session(Client):
         except Exception as error:  # noqa: BLE001  # it becomes the reason of the loss
             # Whatever it is: a connection that is not read must not stay open.
             self.lose(error)
+        finally:
+            self._ps.reset()
 
     async def _read(self) -> bytes:
         assert self._transport is not None
@@ -246,6 +263,7 @@ class SinkParser:
         """Forget what was not yet taken apart."""
         self._buffer = bytearray()
         self._message: tuple[int, bytes, bytes, int, int] | None = None
+        _large.pop(self, None)
 
     async def parse(self, data: bytes = b"") -> None:
         """Take *data* apart, and deliver each message that is complete.
@@ -268,6 +286,8 @@ class SinkParser:
                     position = end + 2
                     if line.startswith((b"HMSG ", b"MSG ")):
                         self._message = _message_of(line)
+                        if self._message[-1] > SMALL_MESSAGE_BYTES_MAX:
+                            self._begin_large(self._message[-1])
                     else:
                         await self._control(line)
                     continue
@@ -283,9 +303,18 @@ class SinkParser:
                     bytes(buffer[body : position + size]),
                 )
                 position += size + 2
+                if size > SMALL_MESSAGE_BYTES_MAX:
+                    _large.pop(self, None)
                 self._session.deliver(sid, message)
         finally:
             del buffer[:position]
+
+    def _begin_large(self, size: int) -> None:
+        # It is held until it is whole. One that never ends holds back PONG, too: the session is
+        # lost after PINGS_OUTSTANDING_MAX.
+        if sum(_large.values()) + size > LARGE_MESSAGES_BYTES_MAX:
+            raise ProtocolError(f"no room for a message of {size} bytes beside other large ones")
+        _large[self] = size
 
     async def _control(self, line: bytes) -> None:
         if line.startswith(b"PING"):
@@ -298,6 +327,10 @@ class SinkParser:
             await self._session._process_err(line[4:].strip().decode("utf-8", "replace"))
         elif not line.startswith(b"+OK"):
             raise ProtocolError(f"unknown operation {line[:20]!r}")
+
+
+# The sizes of the large messages of which a part has arrived.
+_large: WeakKeyDictionary[SinkParser, int] = WeakKeyDictionary()
 
 
 def _info_of(text: bytes) -> dict[str, Any]:
@@ -316,9 +349,13 @@ def _message_of(line: bytes) -> tuple[int, bytes, bytes, int, int]:
     try:
         reply = words[3] if len(words) == 4 + counts else b""
         head = int(words[-2]) if counts == 2 else 0
-        return int(words[2]), words[1], reply, head, int(words[-1])
+        sid, size = int(words[2]), int(words[-1])
     except (ValueError, IndexError) as error:
         raise ProtocolError(f"malformed message line {line[:80]!r}") from error
+    # A negative size would have the same line taken again for ever.
+    if not 0 <= head <= size <= MESSAGE_BYTES_MAX:
+        raise ProtocolError(f"impossible size in the message line {line[:80]!r}")
+    return sid, words[1], reply, head, size
 
 
 # At the import: a process that could not connect is not to begin.

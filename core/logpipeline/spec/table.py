@@ -103,8 +103,8 @@ class ParseRule:
     select: LineSelector = spec("Whose lines; by default all.", factory=LineSelector)
     format: Literal["json", "logfmt", "regex"] = spec("What the lines are.")
     pattern: str | None = spec(
-        "With regex: an expression of RE2 whose named groups are the values; it is searched "
-        "for, so write ^ and $ where they are meant.",
+        "With regex: an expression of RE2 whose groups, each with a name of its own, are the "
+        "values; it is searched for, so write ^ and $ where they are meant.",
         default=None, min_length=1, max_length=PATTERN_CHARS_MAX,
         example=r"^(?P<method>\S+) (?P<path>\S+) (?P<status>\d+)$",
     )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from logpipeline.line_expressions import tried
 from logpipeline.spec.declaration import CrossRule
 from logpipeline.spec.mistakes import Mistake, shown
 from logpipeline.spec.model import LogPipelineSpec
@@ -16,8 +17,6 @@ _PARSE = "self.spec.table.parse"
 _TIME = "self.spec.table.time"
 # The directives of strptime that `time` knows.
 DIRECTIVES = "YymdebBHIMSfpzjT%"
-# RE2 has no lookaround, backreference, atomic group or conditional.
-_NOT_RE2 = re.compile(r"(?<!\\)(?:\\[1-9]|\(\?(?:=|!|<=|<!|>|P=|\())")
 
 _TABLE = "self.spec.table"
 _IS_BUCKET = f"(has({_TABLE}.path) && {_TABLE}.path.startsWith('s3://'))"
@@ -109,20 +108,13 @@ def _of_rule(rule: ParseRule, path: str) -> Iterator[Mistake]:
             yield Mistake(f"{path}.fields[{number}].from", found)
     if rule.pattern is None:
         return
-    if _NOT_RE2.search(rule.pattern):
-        yield Mistake(f"{path}.pattern", "looks around or back, which RE2 does not know")
+    expression = tried(rule.pattern)
+    if expression.why:
+        yield Mistake(f"{path}.pattern", expression.why)
         return
-    try:
-        groups = re.compile(rule.pattern).groupindex
-    except (re.error, OverflowError, RecursionError) as error:
-        yield Mistake(f"{path}.pattern", f"is not a regular expression: {error}")
-        return
-    if not groups:
-        yield Mistake(f"{path}.pattern", "has no named group, such as (?P<status>[0-9]+)")
     for number, key in enumerate(keys):
-        if groups and key not in groups:
-            found = f"the pattern has no group {shown(key)}"
-            yield Mistake(f"{path}.fields[{number}]", found)
+        if key not in expression.groups:
+            yield Mistake(f"{path}.fields[{number}]", f"the pattern has no group {shown(key)}")
 
 
 def why_no_pattern(pattern: str) -> str:

@@ -4,6 +4,7 @@ documents.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import zlib
@@ -21,6 +22,7 @@ from logpipeline.checksum import Checksum
 from logpipeline.consuming.records import Claim, ReadProgress, position_of, position_text
 from logpipeline.deduplication import decide
 from logpipeline.layout import Component, Layout, NoPipeline, RunRecord
+from logpipeline.nats.session import ProtocolError, RawMessage, Session
 from logpipeline.observe import logs
 from logpipeline.partition import PartitionRange
 from logpipeline.records import (
@@ -213,6 +215,16 @@ def _token(text: str) -> object:
     return Keys({}).read(text, "audience")
 
 
+def _messages(raw: bytes) -> object:
+    found: list[RawMessage] = []
+    session = Session(lambda _: None, lambda _: None)
+    for sid in range(10):
+        session._sinks[sid] = found.append
+    asyncio.run(session._ps.parse(raw))
+    assert sum(len(each.data) + len(each.headers) for each in found) <= len(raw)
+    return found
+
+
 def _folder_names(text: str) -> object:
     host = component(text)
     path = folders(text)
@@ -281,6 +293,10 @@ LOGIN = {
 REFUSED = Refusals("callout-0")
 REFUSED.note(Cause.NO_TOKEN, "10.0.0.1")
 WIRE = (
+    Parser(
+        name="messages", parse=_messages, errors=(ProtocolError,), is_typed=False,
+        examples=(b"MSG a.b 1 5\r\nhello\r\n", b"HMSG a 1 b.c 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
+    ),
     Parser(
         name="headers", parse=_headers, errors=(wire.BadMessage,), encode=_encoded_headers,
         examples=(_encoded_headers(EXAMPLE_BATCH), b"", b"NATS/1.0\r\n\r\n"),
