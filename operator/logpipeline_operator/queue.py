@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,9 @@ GAP_S = 0.25
 GAP_MAX_S = 60.0
 # More workers would only wait for each other at the API server.
 WORKERS = 8
+# Of one namespace: a look takes minutes where a server answers slowly, and a namespace with many of
+# those must not keep the pipelines of all others from being looked at, and trimmed.
+NAMESPACE_WORKERS_MAX = 6
 # The limit of one reconciliation. Its requests have shorter limits; one that hangs anyway counts as
 # failed, and is repeated. Without the limit the pipeline would never be reconciled again.
 RECONCILE_S_MAX = 300.0
@@ -93,19 +97,18 @@ class Queue:
     def _start_due(self, group: asyncio.TaskGroup, reconcile: Reconcile) -> float | None:
         now = self.clock()
         self._forget_rested(now)
-        running = sum(entry.is_running for entry in self._entries.values())
-        waiting = sorted(
-            (entry.due, key) for key, entry in self._entries.items() if not entry.is_running
-        )
-        for due, key in waiting:
-            if running >= WORKERS:
-                return None
-            if due > now:
-                return None if due == NEVER else due - now
+        running = Counter(key.namespace for key, entry in self._entries.items() if entry.is_running)
+        waiting = [(each.due, key) for key, each in self._entries.items() if not each.is_running]
+        due = sorted(each for each in waiting if each[0] <= now)
+        while (key := _next(due, running)) is not None:
+            due.remove((self._entries[key].due, key))
             self._entries[key].is_running = True
-            running += 1
+            running[key.namespace] += 1
             group.create_task(self._reconcile_once(key, reconcile))
-        return None
+        if running.total() >= WORKERS:
+            return None  # One that ends makes room.
+        later = min((at for at, _ in waiting if at > now), default=NEVER)
+        return None if later == NEVER else later - now
 
     def _forget_rested(self, now: float) -> None:
         """Forget pipelines without a next time, as soon as their gap is over."""
@@ -140,6 +143,17 @@ class Queue:
         if entry.again is not None:
             due = min(due, max(entry.again, entry.not_before))
         entry.again, entry.due, entry.is_running = None, due, False
+
+
+def _next(due: Sequence[tuple[float, Key]], running: Counter[str]) -> Key | None:
+    """Return which pipeline of *due*, the longest due first, is next: one of the namespace with the
+    fewest *running* looks. None if there is no room for any.
+    """
+    if running.total() >= WORKERS:
+        return None
+    has_room = [each for each in due if running[each[1].namespace] < NAMESPACE_WORKERS_MAX]
+    _, key = min(has_room, key=lambda each: running[each[1].namespace], default=(0.0, None))
+    return key
 
 
 def _is_cancelled() -> bool:

@@ -163,6 +163,49 @@ async def test_a_look_is_repeated_when_it_asks_for_it() -> None:
     assert looks == 3
 
 
+async def test_slow_looks_of_one_namespace_keep_no_other_waiting() -> None:
+    """However many of its pipelines are due, and whatever is due in others later."""
+    queue, looks = _queue(), list[Key]()
+
+    async def look(key: Key) -> None:
+        looks.append(key)
+        if key.namespace == "slow":
+            await asyncio.Event().wait()
+
+    for number in range(40):
+        queue.add(Key("slow", f"p{number}"))
+    queue.add(ONE, after_s=0.05)
+    await _run(queue, look, until=lambda: ONE in looks)
+
+    assert len(looks) == subject.NAMESPACE_WORKERS_MAX + 1
+
+
+async def test_a_worker_that_is_free_serves_the_namespace_with_the_fewest_looks() -> None:
+    """Not the one whose pipelines have been due for longest."""
+    queue, looks, ends = _queue(), list[Key](), asyncio.Event()
+
+    async def look(key: Key) -> None:
+        looks.append(key)
+        # The first one alone ever ends.
+        await (ends if key == looks[0] else asyncio.Event()).wait()
+
+    for number in range(40):
+        queue.add(Key(f"slow-{number % 2}", f"p{number}"))
+    task = asyncio.create_task(queue.run(look))
+    await _turns()
+    queue.add(ONE)
+    await _turns()
+    at_first = list(looks)
+    ends.set()
+    await eventually(lambda: len(looks) > len(at_first), what="another look")
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+    assert len(at_first) == subject.WORKERS
+    assert looks[-1] == ONE
+
+
 async def test_so_many_at_once_and_no_more() -> None:
     """A thousand pipelines are looked after by a bounded number of workers."""
     queue, running, most, done = _queue(), 0, 0, 0
@@ -176,7 +219,7 @@ async def test_so_many_at_once_and_no_more() -> None:
         done += 1
 
     for number in range(200):
-        queue.add(Key("default", f"p{number}"))
+        queue.add(Key(f"team-{number % 3}", f"p{number}"))
     await _run(queue, look, until=lambda: done == 200)
 
     assert most == subject.WORKERS
