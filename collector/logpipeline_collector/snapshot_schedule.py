@@ -7,12 +7,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from concurrent.futures import Executor
+from contextlib import suppress
 
 from logpipeline.failpoints import reach
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.records import EpochRecord
 from logpipeline_collector.context import Context
 from logpipeline_collector.owned_partition import OwnedPartition, in_thread
+from logpipeline_collector.snapshots import SnapshotBroken, SnapshotStore
+from logpipeline_collector.sources import BadSnapshot
 from logpipeline_collector.stream_position import save_marks
-from logpipeline_collector.takeover import has_snapshot, write_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +33,44 @@ RELEASE_DEADLINE_S = 5.0
 
 LATE = "a snapshot of the sources' positions takes long; the stream is trimmed when it is stored"
 NOT_IN_TIME = "it was not stored before the partition was released; a successor reads more"
+
+
+async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
+    """Return whether the snapshot that *record* points to exists; True if the server does not
+    answer.
+    """
+    try:
+        return record.snapshot > 0 and await store.is_there(record.snapshot)
+    except (NotSent, OutcomeUnknown, ApiError):
+        return True
+
+
+async def write_snapshot(
+    store: SnapshotStore, owned: OwnedPartition, executor: Executor
+) -> str | None:
+    """Store the sources' committed positions for a successor; return why it did not work.
+
+    Raises:
+        Fenced: the partition is no longer ours.
+    """
+    former = owned.held.record.snapshot
+    try:
+        await store.remove_unfinished(former, epoch=owned.epoch)
+        snapshot = await owned.snapshot(executor)
+        sequence = await store.write(snapshot)
+        await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
+        owned.note_snapshot(snapshot)
+        await store.drop_before(former)
+    except (NotSent, OutcomeUnknown, ApiError, SnapshotBroken, BadSnapshot) as error:
+        # A snapshot that no successor could read would let the stream be trimmed up to it.
+        reason = f"no snapshot of the sources' positions could be stored: {error}"
+        log.warning(reason, extra={"partition": owned.partition})
+        with suppress(NotSent, OutcomeUnknown, ApiError):
+            # The room that it lacks may be what this attempt left, or the snapshot before the last.
+            await store.remove_unfinished(former, epoch=owned.epoch)
+            await store.drop_before(former)
+        return reason
+    return None
 
 
 class SnapshotSchedule:

@@ -8,8 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -20,11 +18,13 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import (
     REFUSED_MAX,
+    Assignment,
     BadRecord,
     EpochRecord,
     GoneFolder,
     Reached,
     StreamPosition,
+    assignment_key,
 )
 from logpipeline.streamstate import state_of
 from logpipeline_collector.context import Context
@@ -43,7 +43,6 @@ from logpipeline_collector.recovery import (
 )
 from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
-from logpipeline_collector.sources import BadSnapshot
 from logpipeline_collector.stream_position import (
     Marks,
     StreamMissing,
@@ -62,6 +61,11 @@ TAKE_TIMEOUT_S = 1.0
 PULL_BYTES = 2 * 1024 * 1024
 # After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 256
+
+# A partition may have been taken under an assignment of a higher number than ours. For so long the
+# bucket may still come to show that one: a replica lags, or an owner has read more than we have.
+# After that, numbers have gone back: the bucket was restored from a copy, or the key was lost.
+ASSIGNMENT_STANDS_S = 60.0
 
 # Errors that may pass: the take-over is tried again.
 PASSING = (
@@ -102,7 +106,8 @@ def claim(
     if record is None:
         return Claim(True, "it has no owner")
     if record.assignment > generation:
-        return Claim(False, f"it was taken under the newer assignment {record.assignment}")
+        newer = record.assignment
+        return Claim(False, f"it was taken under the newer assignment {newer}, which may come yet")
     if record.released:
         return Claim(True, f"{record.owner} released it")
     if is_our_folder:
@@ -204,16 +209,6 @@ async def find_snapshot(store: SnapshotStore, record: EpochRecord) -> Found:
     except SnapshotBroken as error:
         return Found(None, str(error))
     return Found(snapshot)
-
-
-async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
-    """Return whether the snapshot that *record* points to exists; True if the server does not
-    answer.
-    """
-    try:
-        return record.snapshot > 0 and await store.is_there(record.snapshot)
-    except (NotSent, OutcomeUnknown, ApiError):
-        return True
 
 
 def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | None:
@@ -337,34 +332,6 @@ async def _take_until(
     return taken
 
 
-async def write_snapshot(
-    store: SnapshotStore, owned: OwnedPartition, executor: Executor
-) -> str | None:
-    """Store the sources' committed positions for a successor; return why it did not work.
-
-    Raises:
-        Fenced: the partition is no longer ours.
-    """
-    former = owned.held.record.snapshot
-    try:
-        await store.remove_unfinished(former, epoch=owned.epoch)
-        snapshot = await owned.snapshot(executor)
-        sequence = await store.write(snapshot)
-        await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
-        owned.note_snapshot(snapshot)
-        await store.drop_before(former)
-    except (NotSent, OutcomeUnknown, ApiError, SnapshotBroken, BadSnapshot) as error:
-        # A snapshot that no successor could read would let the stream be trimmed up to it.
-        reason = f"no snapshot of the sources' positions could be stored: {error}"
-        log.warning(reason, extra={"partition": owned.partition})
-        with suppress(NotSent, OutcomeUnknown, ApiError):
-            # The room that it lacks may be what this attempt left, or the snapshot before the last.
-            await store.remove_unfinished(former, epoch=owned.epoch)
-            await store.drop_before(former)
-        return reason
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class NotYet:
     """The *reason* why the partition could not be taken now."""
@@ -373,8 +340,9 @@ class NotYet:
 
 
 class TakeOver:
-    """Attempts to take over one partition. *goes_on* is asked while it takes long, and says whether
-    the partition is still wanted.
+    """Attempts to take over one partition. *generation* returns the assignment that gives it to us,
+    and *assigned_s* since when, on the monotonic clock. *goes_on* is asked while it takes long, and
+    says whether the partition is still wanted.
     """
 
     def __init__(
@@ -382,11 +350,13 @@ class TakeOver:
         context: Context,
         partition: int,
         generation: Callable[[], int],
+        assigned_s: Callable[[], float],
         goes_on: Callable[[], bool],
     ) -> None:
         self._context = context
         self._partition = partition
         self._generation = generation
+        self._assigned_s = assigned_s
         self._goes_on = goes_on
 
     async def attempt(self) -> OwnedPartition | NotYet:
@@ -428,13 +398,27 @@ class TakeOver:
         if record is not None and not record.released and not is_ours:
             membership = self._context.membership
             silent_s = await membership.silent_s(record.owner, record.incarnation)
+        generation = self._generation()
+        if record is not None and record.assignment > generation and await self._stands():
+            generation = record.assignment
         return claim(
             record,
-            generation=self._generation(),
+            generation=generation,
             is_our_folder=is_ours,
             owner_silent_s=silent_s,
             takeover_after_s=self._context.config.takeover_after_s,
         )
+
+    async def _stands(self) -> bool:
+        """Return whether the assignment that gives us the partition is the one in the bucket, and
+        was for long.
+        """
+        if time.monotonic() - self._assigned_s() < ASSIGNMENT_STANDS_S:
+            return False
+        entry = await self._context.bucket.get(assignment_key(self._context.config.group))
+        if entry is None:
+            return False
+        return Assignment.decode(entry.value).generation == self._generation()
 
     async def _take(
         self, writer: PartitionWriter, seen: StoredEpoch, free: Claim

@@ -40,6 +40,7 @@ class PartitionWorker:
         self.beat_s = time.monotonic()
         self._context = context
         self._generation: int | None = None
+        self._assigned_s = time.monotonic()
         self._last_generation = 0
         self._is_ending = False
         self._changed = asyncio.Event()
@@ -52,6 +53,8 @@ class PartitionWorker:
 
     def want(self, generation: int | None) -> None:
         """Set the assignment under which the partition is ours; None: it is not ours."""
+        if generation != self._generation:
+            self._assigned_s = time.monotonic()
         self._generation = generation
         self._last_generation = self._last_generation if generation is None else generation
         self._changed.set()
@@ -79,7 +82,11 @@ class PartitionWorker:
                 continue
             self.beat_s = time.monotonic()
             taker = TakeOver(
-                self._context, self.partition, lambda: self._last_generation, self._goes_on
+                self._context,
+                self.partition,
+                lambda: self._last_generation,
+                lambda: self._assigned_s,
+                self._goes_on,
             )
             taken = await taker.attempt()
             if isinstance(taken, NotYet):

@@ -14,8 +14,8 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent
 from logpipeline.nats.jetstream import API_TIMEOUT_S, ApiError, JetStream, PubAck
 from logpipeline.records import EpochRecord
+from logpipeline_collector.snapshot_schedule import write_snapshot
 from logpipeline_collector.snapshots import Snapshot, SnapshotStore
-from logpipeline_collector.takeover import write_snapshot
 
 STREAM, SUBJECT = "SNAPSHOTS", "snapshots.main.p0"
 SNAPSHOT_BYTES = 200_000

@@ -22,8 +22,8 @@ from logpipeline.extents import HOLE_BYTES_COUNTED_MAX, HOLES_MAX
 from logpipeline.records import EpochRecord, Progress, Question
 from logpipeline_collector import snapshots, sources
 from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.snapshot_schedule import write_snapshot
 from logpipeline_collector.sources import Sources, decode_snapshot, encode_snapshot
-from logpipeline_collector.takeover import write_snapshot
 
 GENERATIONS = ["a" * 16, "b" * 16, "c" * 16]
 OFFSETS = st.sampled_from([0, 1, 9, HOLE_BYTES_COUNTED_MAX, wire.OFFSET_MAX - 9]) | st.integers(
