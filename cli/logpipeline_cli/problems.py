@@ -57,7 +57,9 @@ async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
     while True:
         entry = await bucket.get(KEY)
         known = _decoded(entry.value) if entry is not None else {}
-        kept = dict([*(wanted | known).items()][-ACKNOWLEDGED_MAX:])
+        # What was acknowledged before keeps its time.
+        rows = sorted((wanted | known).items(), key=lambda row: row[1])
+        kept = dict(rows[-ACKNOWLEDGED_MAX:])
         try:
             revision = entry.revision if entry is not None else 0
             await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)
@@ -136,9 +138,17 @@ def problems(status: Status) -> Iterator[str]:
                     "of its files were removed or damaged after they were written; its log says "
                     "which"
                 )
+            if why := partition.get("snapshot_problem"):
+                yield f"{answer['member']}: partition {partition['partition']}: {why}"
+            if forgotten := partition.get("forgotten_sources", 0):
+                yield (
+                    f"{answer['member']}: partition {partition['partition']}: {forgotten} sources "
+                    "are forgotten, since a host has too many or too long names; its log says which"
+                )
             for gone in partition.get("gone_folders", []):
                 if lost := _of_gone(gone):
                     yield f"{answer['member']}: partition {partition['partition']}: {lost}"
+        yield from _of_room(answer)
         for row in answer.get("dead_letters_not_kept", []):
             gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
             yield (
@@ -184,6 +194,17 @@ def _of_gone(row: Status) -> str:
         return ""
     last = min(row["again_from"] - 1, row["end"])
     return f"{had}; the stream no longer holds those up to {last}, and the others are read again"
+
+
+def _of_room(answer: Status) -> Iterator[str]:
+    """Yield the sentence about files that a collector deleted for room on its disk."""
+    size = sum(row.get("removed_for_room_bytes", 0) for row in answer.get("partitions", []))
+    if size:
+        yield (
+            f"{answer['member']}: {bytes_text(size)} of rotated files were deleted before their "
+            "age, since less of the disk was free than retention.minFreePercent: make room on it, "
+            "or enlarge the volume"
+        )
 
 
 def _of_letters(room: Status) -> Iterator[str]:
@@ -234,8 +255,10 @@ def of_shipper(answer: Status) -> Iterator[str]:
 
 
 def _why(reason: str) -> str:
-    """Return *reason* in words if it is the name of an error of the system."""
+    """Return *reason* in words if it is the name of an error of the system, or of a limit."""
     if reason in ("EACCES", "EPERM"):
         return "permission denied: let the shipper's user read it"
+    if reason == "too-many-folders":
+        return "too many folders: new ones below it are not read; remove or exclude some"
     number = getattr(errno, reason, None)
     return os.strerror(number) if isinstance(number, int) else reason

@@ -8,17 +8,21 @@ from dataclasses import replace
 
 from logpipeline.dead_letters import RETRY_OF
 from logpipeline.messages import Read, has_its_size, read_message
+from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.pull import Delivered
+from logpipeline.streamstate import StreamState, state_of
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.dead_letters import DeadLetters
 from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.stream_position import StreamMissing
 
 
 class Intake:
     """Takes the messages of all partitions; those that cannot be used go to *dead_letters*."""
 
-    def __init__(self, subjects: Subjects, dead_letters: DeadLetters) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, dead_letters: DeadLetters) -> None:
+        self._js = js
         self._subjects = subjects
         self.dead_letters = dead_letters
 
@@ -27,7 +31,11 @@ class Intake:
 
         Raises:
             SinkFull: there is no room; nothing happened, and the message may be given again.
+            StreamMissing, NotSent, OutcomeUnknown, ApiError: whether something was missed before it
+                could not be asked; nothing happened.
         """
+        # Before the decision: behind a gap, a source's first message is not the source's begin.
+        owned.note_gap(delivered)
         if owned.is_left_out(delivered):
             owned.note_read(delivered)
             return
@@ -35,6 +43,8 @@ class Intake:
         is_read_again = owned.is_known_already(delivered)
         try:
             read = read_message(self._subjects, owned.partition, delivered)
+            if read.batch is not None and owned.may_begin_too_late(read.host, read.batch):
+                owned.note_gap(delivered, await self._look(owned.stream))
             if read.batch is not None or not is_read_again:
                 owned.writer.take(
                     read.host,
@@ -50,6 +60,12 @@ class Intake:
                 owned.refuse(delivered.sequence)
             await self.dead_letters.put(delivered, owned, reason=error.reason, detail=str(error))
         owned.note_read(delivered)
+
+    async def _look(self, stream: str) -> StreamState:
+        info = await self._js.stream_info(stream)
+        if info is None:
+            raise StreamMissing(stream)
+        return state_of(info)
 
     def learn(self, owned: OwnedPartition, delivered: Delivered, *, has_payload: bool) -> None:
         """Note what another collector has written of this message.

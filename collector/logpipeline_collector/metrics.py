@@ -18,6 +18,7 @@ WRITER_COUNTERS = {
     "cut_bytes": "Bytes of messages that were there already, and were cut",
     "late_ranges": "Ranges that came after later ones, and were written late",
     "contradicted_bytes": "Bytes written that another message contradicts",
+    "forgotten_sources": "Sources forgotten, in whole or in part, because a host had too much",
     "unknown_chains": "Generations that name a predecessor that was never seen",
 }
 
@@ -40,6 +41,9 @@ class CollectorMetrics:
             "dead_letters",
             "Messages that could not be used, or that readers gave up",
             ("partition", "reason", "kept"),
+        )
+        self.snapshots = counter(
+            "snapshots", "Snapshots of the sources' positions", ("partition", "outcome")
         )
         self.missed = counter(
             "missed_messages", "Messages that left the stream before we read them", by_partition
@@ -69,6 +73,11 @@ class CollectorMetrics:
         self.damaged = gauge(
             "damaged_bytes", "Committed bytes that the disk, or a program, took away", by_partition
         )
+        self.removed = counter(
+            "removed_bytes",
+            "Bytes of rotated files that retention removed; disk: before their age, for room",
+            ("partition", "reason"),
+        )
         self._writer_counters = {
             name: counter(name, text, by_partition) for name, text in WRITER_COUNTERS.items()
         }
@@ -88,18 +97,23 @@ class CollectorMetrics:
             value = int(getattr(owned.writer, name))
             self._count(family, owned.partition, name, value)
 
-    def _count(self, family: Family[Counter], partition: int, name: str, value: int) -> None:
-        family.labels(partition).inc(max(0, value - self._counted.get((partition, name), 0)))
+    def _count(
+        self, family: Family[Counter], partition: int, name: str, value: int, *labels: str
+    ) -> None:
+        grown = max(0, value - self._counted.get((partition, name), 0))
+        family.labels(partition, *labels).inc(grown)
         self._counted[partition, name] = value
 
     def opened(self, partition: int) -> None:
         """Forget what was counted while the partition was owned before."""
-        for name in (*WRITER_COUNTERS, "missed"):
-            self._counted.pop((partition, name), None)
+        for key in [key for key in self._counted if key[0] == partition]:
+            del self._counted[key]
 
     def look(self, owned: OwnedPartition) -> None:
         """Set the metrics of how far *owned* is behind."""
         self._count(self.missed, owned.partition, "missed", owned.missed.count)
+        for reason, value in owned.writer.removed.bytes.items():
+            self._count(self.removed, owned.partition, f"removed {reason}", value, reason)
         self.lag_messages.labels(owned.partition).set(owned.lag.pending)
         self.lag_seconds.labels(owned.partition).set(lag_seconds(owned))
         self.lag_bytes.labels(owned.partition).set(owned.lag.bytes)

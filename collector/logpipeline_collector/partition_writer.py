@@ -15,7 +15,7 @@ from logpipeline.checksum import Checksum, extend
 from logpipeline.deduplication import Decision, Loss, SourceState, counted
 from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question, Reached
-from logpipeline_collector.sink import LocalCommit, Sink, SourceName
+from logpipeline_collector.sink import LocalCommit, Removed, Sink, SourceName
 from logpipeline_collector.sources import Sources, decode_snapshot, encode_snapshot
 
 
@@ -58,6 +58,11 @@ class PartitionWriter:
         return counted(self._sources.lost_bytes)
 
     @property
+    def forgotten_sources(self) -> int:
+        """Sources that were forgotten, in whole or in part, to keep what is known within limits."""
+        return self._sources.forgotten
+
+    @property
     def lines(self) -> int:
         """Lines that were written."""
         return self.sink.lines_written
@@ -71,6 +76,11 @@ class PartitionWriter:
     def damaged_bytes(self) -> int:
         """Committed bytes that the disk or another program took away, since the first opening."""
         return self.sink.damaged_bytes
+
+    @property
+    def removed(self) -> Removed:
+        """What retention removed since the opening."""
+        return self.sink.removed
 
     def committed(self) -> LocalCommit | None:
         """Return the last commit of this sink."""
@@ -116,6 +126,10 @@ class PartitionWriter:
     def expect_all(self) -> None:
         """Expect of sources that are not known yet all of their bytes again."""
         self._sources.is_from_midway = False
+
+    def is_begun_by(self, host: str, batch: wire.Batch) -> bool:
+        """Return whether the first byte of *batch* would count as the begin of its source."""
+        return self._sources.is_begun_by(host, batch)
 
     def learn(
         self, host: str, batch: wire.Batch, payload: bytes | None, *, is_believed: bool = False
@@ -191,7 +205,9 @@ class PartitionWriter:
         return sorted(self._sources.losses(), key=lambda row: -row[2].time_ns)
 
     def export_sources(self) -> bytes:
-        """Return what is known of all sources as committed, for another folder to go on from."""
+        """Return what is known of all sources as committed, for another folder to go on from; call
+        it in a thread.
+        """
         return encode_snapshot(self.sink.source_rows())
 
     def import_sources(self, exported: bytes) -> None:

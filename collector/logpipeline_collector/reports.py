@@ -5,7 +5,6 @@ its state.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import defaultdict
@@ -13,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from logpipeline import json_text
+from logpipeline.deduplication import counted
 from logpipeline.nats.connection import Connection, Listener, NotSent, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.session import RawMessage
@@ -22,6 +23,7 @@ from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.context import Context
 from logpipeline_collector.metrics import lag_seconds
 from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.sink import FOR_ROOM, Removed
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
@@ -47,8 +49,9 @@ LOSSES_LISTED_MAX = 200
 LISTED_MAX = (0, 1, 2, 5, 10, 20, 50, 100, LOSSES_LISTED_MAX)
 # What an answer has beside its text.
 HEADERS_BYTES = 1024
-# A folder that was lost is reported long enough for a person to notice, and not for ever.
-GONE_LISTED_S = 86_400
+# A folder that was lost, and files that were removed for room, are reported long enough for a
+# person to notice, and not for ever.
+LISTED_S = 86_400
 
 
 class ProgressReports:
@@ -202,14 +205,16 @@ def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
 def ready(
     context: Context, watch: AssignmentWatch, workers: Iterable[PartitionWorker]
 ) -> str | None:
-    """Return None while every partition that is assigned to us is owned and written, else why."""
+    """Return None while every partition that is assigned to us, or that we still have, is owned and
+    written, else why.
+    """
     if context.connection.problem or not context.connection.is_connected:
         return context.connection.problem or "not connected to NATS"
     if watch.current is None:
         return watch.problem
     for worker in workers:
         problem = problem_of(worker)
-        if worker.is_wanted and problem:
+        if (worker.is_wanted or worker.owned is not None) and problem:
             return f"partition {worker.partition}: {problem}"
     return watch.problem
 
@@ -231,7 +236,7 @@ def encoded_report(
     fitting = b""
     for listed_max in LISTED_MAX:
         made = report(context, workers, listed_max=listed_max)
-        text = json.dumps(made).encode()
+        text = json_text.dump(made).encode()
         if fitting and len(text) > bytes_max:
             break
         fitting = text
@@ -281,7 +286,7 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "time_ns": owned.committed.time_ns,
         "read": owned.position.sequence,
         "pending_messages": owned.lag.pending,
-        "pending_bytes": owned.lag.bytes,
+        "pending_bytes": counted(owned.lag.bytes),
         "uncommitted_bytes": writer.dirty_bytes,
         "lag_seconds": round(lag_seconds(owned), 3),
         "rollbacks": owned.rollbacks,
@@ -296,6 +301,7 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "missing_left_out": len(missing) - len(missing_listed),
         "lost_bytes": writer.lost_bytes,
         "damaged_bytes": writer.damaged_bytes,
+        "removed_for_room_bytes": _removed_for_room(writer.removed),
         "losses": [
             {"host": host, "source": source, **loss._asdict()}
             for host, source, loss in losses_listed
@@ -305,15 +311,23 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "late_ranges": writer.late_ranges,
         "cut_bytes": writer.cut_bytes,
         "contradicted_bytes": writer.contradicted_bytes,
-        "lines": writer.lines,
+        "forgotten_sources": writer.forgotten_sources,
+        "snapshot_problem": owned.snapshot_problem,
+        "lines": counted(writer.lines),
         "bytes": writer.bytes,
         "dead_letters": owned.dead_letters,
     }
 
 
+def _removed_for_room(removed: Removed) -> int:
+    """Return the bytes of files that were removed for room, if that was lately."""
+    is_lately = removed.for_room_s > time.time() - LISTED_S
+    return removed.bytes[FOR_ROOM] if is_lately else 0
+
+
 def _gone(owned: OwnedPartition) -> tuple[GoneFolder, ...]:
     succession = owned.held.record.succession
-    oldest_ns = time.time_ns() - GONE_LISTED_S * 10**9
+    oldest_ns = time.time_ns() - LISTED_S * 10**9
     known = succession.gone if succession is not None else ()
     return tuple(each for each in known if each.time_ns > oldest_ns)
 

@@ -135,7 +135,7 @@ class Service:
                 bucket, group=config.group, member=config.member, incarnation=folder.incarnation
             ),
             membership=membership_of(config, bucket, connection, folder),
-            intake=Intake(config.subjects, letters),
+            intake=Intake(js, config.subjects, letters),
             committer=Committer(
                 executor, interval_s=config.commit_interval_s, commit_bytes=config.commit_bytes
             ),

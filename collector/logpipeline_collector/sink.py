@@ -35,7 +35,9 @@ implementation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from logpipeline import json_text
@@ -47,7 +49,26 @@ from logpipeline.wire import Batch
 SourceName = tuple[str, str]
 """Host and source."""
 
+FOR_ROOM = "disk"
+"""The reason of a removal before the age that a user asked for: too little of the disk is free."""
+
 Mark = TypeVar("Mark")
+
+
+@dataclass(slots=True)
+class Removed:
+    """What retention removed since an opening: bytes on the disk, by reason, and when it last
+    removed something for room on the disk (seconds since 1970).
+    """
+
+    bytes: dict[str, int] = field(default_factory=lambda: {"age": 0, "size": 0, FOR_ROOM: 0})
+    for_room_s: float = -math.inf
+
+    def add(self, reason: str, size: int, now_s: float) -> None:
+        """Count *size* bytes that were removed at *now_s*."""
+        self.bytes[reason] += size
+        if reason == FOR_ROOM:
+            self.for_room_s = now_s
 
 
 class SinkBusy(Exception):
@@ -136,6 +157,10 @@ class Sink(Protocol[Mark]):
     @property
     def damaged_bytes(self) -> int:
         """Committed bytes that the disk or another program took away, since the first opening."""
+
+    @property
+    def removed(self) -> Removed:
+        """What retention removed since the opening."""
 
     def write(
         self, host: str, batch: Batch, data: bytes, ranges: tuple[Range, ...], time_ns: int

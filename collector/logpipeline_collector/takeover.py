@@ -8,6 +8,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -28,7 +30,7 @@ from logpipeline.streamstate import state_of
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import StoredEpoch
 from logpipeline_collector.intake import Intake
-from logpipeline_collector.owned_partition import OwnedPartition, in_thread
+from logpipeline_collector.owned_partition import OwnedPartition, close_uncommitted, in_thread
 from logpipeline_collector.partition_writer import PartitionWriter, PayloadNeeded
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
@@ -60,8 +62,6 @@ TAKE_TIMEOUT_S = 1.0
 PULL_BYTES = 2 * 1024 * 1024
 # After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 256
-# A snapshot at release saves a successor some reading, but the release must not wait for it.
-SNAPSHOT_DEADLINE_S = 5.0
 
 # Errors that may pass: the take-over is tried again.
 PASSING = (
@@ -96,8 +96,8 @@ def claim(
     """Return whether a member to whom the assignment *generation* gives the partition may take it
     from the owner that *record* names.
 
-    *is_our_folder* says that the owner was a process of our own folder. We hold the folder's lock,
-    so that process is gone.
+    *is_our_folder* says that the owner was our member in our own folder. We show that we are alive
+    in its place, so that process is gone.
     """
     if record is None:
         return Claim(True, "it has no owner")
@@ -137,6 +137,12 @@ def settle(
     return found
 
 
+def is_predecessors(context: Context, record: EpochRecord) -> bool:
+    """Return whether the owner that *record* names was our member in our folder."""
+    # Where another member has an image of our folder, its processes are known here, and may live.
+    return record.owner == context.config.member and context.folder.is_ours(record.incarnation)
+
+
 async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
     """Settle a partition of which something is stored here; unless it *is_wanted*, release it, too.
 
@@ -150,7 +156,7 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
         record = seen.record
         if record is None or is_wanted or record.released:
             return
-        if context.folder.is_ours(record.incarnation):
+        if is_predecessors(context, record):
             reached = Reached(found.position, found.rollbacks)
             await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
@@ -331,24 +337,32 @@ async def _take_until(
     return taken
 
 
-async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
-    """Store the sources' committed positions for a successor; return whether it worked."""
+async def write_snapshot(
+    store: SnapshotStore, owned: OwnedPartition, executor: Executor
+) -> str | None:
+    """Store the sources' committed positions for a successor; return why it did not work.
+
+    Raises:
+        Fenced: the partition is no longer ours.
+    """
     former = owned.held.record.snapshot
     try:
-        snapshot = await owned.snapshot()
+        await store.remove_unfinished(former, epoch=owned.epoch)
+        snapshot = await owned.snapshot(executor)
         sequence = await store.write(snapshot)
         await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
         owned.note_snapshot(snapshot)
-        if former:
-            await store.drop_before(former)
+        await store.drop_before(former)
     except (NotSent, OutcomeUnknown, ApiError, SnapshotBroken, BadSnapshot) as error:
         # A snapshot that no successor could read would let the stream be trimmed up to it.
-        log.warning(
-            "no snapshot of the sources' positions could be stored",
-            extra={"partition": owned.partition, "reason": str(error)},
-        )
-        return False
-    return True
+        reason = f"no snapshot of the sources' positions could be stored: {error}"
+        log.warning(reason, extra={"partition": owned.partition})
+        with suppress(NotSent, OutcomeUnknown, ApiError):
+            # The room that it lacks may be what this attempt left, or the snapshot before the last.
+            await store.remove_unfinished(former, epoch=owned.epoch)
+            await store.drop_before(former)
+        return reason
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,8 +406,7 @@ class TakeOver:
         try:
             owned = await self._take(writer, seen, free)
         except PASSING as error:
-            writer.discard()
-            writer.close()
+            close_uncommitted(writer)
             return NotYet(str(error))
         except BaseException:
             writer.close()
@@ -410,7 +423,7 @@ class TakeOver:
         return seen if copy is None else replace(seen, record=replace(copy, assignment=0))
 
     async def _claim(self, record: EpochRecord | None) -> Claim:
-        is_ours = record is not None and self._context.folder.is_ours(record.incarnation)
+        is_ours = record is not None and is_predecessors(self._context, record)
         silent_s = 0.0
         if record is not None and not record.released and not is_ours:
             membership = self._context.membership
@@ -456,7 +469,7 @@ class TakeOver:
             assignment=self._generation,
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
-            beat=self._beat,
+            goes_on=self._goes_on,
         )
         if held.record.begun or held.record.begun_ns:
             owned.begin_midway()
@@ -482,9 +495,6 @@ class TakeOver:
             },
         )
         return owned
-
-    def _beat(self) -> None:
-        self._goes_on()
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config

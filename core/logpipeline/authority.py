@@ -188,6 +188,8 @@ def _collector(pipeline: LogPipeline, inbox: str) -> Permissions:
     """Return what collectors need: to read streams, to keep their state, to report progress.
     No stream is made, changed or deleted, and only snapshots are purged. Single messages go beside
     the dead letters alone: a letter takes the place of what the server said of its message.
+
+    This limits what they publish, not where the server puts its answers: see SECURITY.md.
     """
     names = pipeline.names
     group, bucket = pipeline.spec.collectors.group, names.state_bucket
@@ -260,7 +262,7 @@ def _shipper(
 
 def _table(pipeline: LogPipeline, inbox: str) -> Permissions:
     """Return what a table's job needs: to read streams without a consumer, and to write its table's
-    progress, at its own key.
+    progress, at its own key. Where the server puts its answers is not limited: see SECURITY.md.
     """
     key = table_key(pipeline.namespace, pipeline.name)
     return {

@@ -16,7 +16,7 @@ BEHIND_S = 300.0
 # Of one answer; a shipper for more hosts names those that are furthest behind.
 HOSTS_NAMED_MAX = 100
 PROBLEM_CHARS_MAX = 400
-# Twice of what so many hosts with names of 253 characters take. Thousands of answers are held.
+# Twice as much as one of that many hosts has, whose names are as long as they may be.
 ANSWER_BYTES_MAX = 64 * 1024
 
 

@@ -16,7 +16,7 @@ from logpipeline.nats.jetstream import JetStream, time_ns_of
 class StreamState:
     """A stream as the server describes it: *first* and *last* are sequences, *max_age_s* is how
     long it keeps a message, 0 for ever, *subjects* the filters of what it stores, none where that
-    is not known.
+    is not known. *removed* is how many messages behind the first are gone.
     """
 
     created: str
@@ -27,6 +27,7 @@ class StreamState:
     bytes: int = 0
     last_time_ns: int = 0
     subjects: tuple[str, ...] = ()
+    removed: int = 0
 
     @property
     def message_bytes(self) -> int:
@@ -95,6 +96,7 @@ def state_of(info: dict[str, Any]) -> StreamState:
         bytes=int(state["bytes"]),
         last_time_ns=time_ns_of(state["last_ts"]) if last else 0,
         subjects=tuple(config.get("subjects") or ()) if is_own else (),
+        removed=int(state.get("num_deleted", 0)),
     )
 
 

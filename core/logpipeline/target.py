@@ -11,7 +11,7 @@ from pathlib import Path
 from logpipeline.credentials import nats_options
 from logpipeline.layout import COMMAND, Layout, NoPipeline, RunRecord, Words, running_layout
 from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
-from logpipeline.spec import LogPipeline, load
+from logpipeline.spec import LogPipeline, expand_local, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,9 @@ def find_target(
 def find_pipeline(
     given: LogPipeline | Path | str | None, data: Path | str | None, *, words: Words = COMMAND
 ) -> tuple[LogPipeline, Layout]:
-    """Return the pipeline *given* (a resource, or the path of one), and its folder: *data*, or
-    where `up` keeps it. Without *given* it is the pipeline in *data*, or the only one that runs.
+    """Return the pipeline *given* (a resource, or the path of one), with whole paths for those of
+    this machine that begin with `~` or `${DATA}`, and its folder: *data*, or where `up` keeps it.
+    Without *given* it is the pipeline in *data*, or the only one that runs.
 
     Raises:
         NoPipeline: none is given, and none runs here, or several do.
@@ -60,7 +61,7 @@ def find_pipeline(
     name = (pipeline.namespace, pipeline.name) if pipeline is not None else None
     layout = running_layout(data, name, words=words)
     if pipeline is not None:
-        return pipeline, layout
+        return expand_local(pipeline, layout.data), layout
     if not layout.pipeline.is_file():
         raise NoPipeline(
             f"nothing was ever applied in {layout.data}; give the resource with {words.file}, or "

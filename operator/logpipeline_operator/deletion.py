@@ -15,7 +15,7 @@ from logpipeline.nats.jetstream import ApiError
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import GROUP
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.cluster.client import Cluster, NotFound
+from logpipeline_operator.cluster.client import Cluster, ClusterError, NotFound
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.objects import seconds_of
 from logpipeline_operator.secret_files import SecretProblem
@@ -52,7 +52,6 @@ async def keep_finalizer(cluster: Cluster, resource: Manifest, pipeline: LogPipe
 async def finish(
     cluster: Cluster,
     resource: Manifest,
-    pipeline: LogPipeline | None,
     remove: Remove,
     *,
     now: float,
@@ -60,16 +59,16 @@ async def finish(
     """Clean up for an object that is being deleted; return after how many seconds to try again
     (None: it is done), and what was removed or left.
 
-    *remove* deletes what JetStream has of the pipeline, and returns the names; *now* is in seconds
-    since the epoch.
+    *remove* deletes what JetStream has of the pipeline, if it should, and returns the names; *now*
+    is in seconds since the epoch.
     """
     note = ""
-    if pipeline is not None and has_finalizer(resource) and needs_finalizer(pipeline):
+    if has_finalizer(resource):
         try:
             removed = await remove()
             note = f"deleted {', '.join(removed)}" if removed else ""
         except (
-            ConnectFailed, SecretProblem, NotSent, OutcomeUnknown, ApiError, Conflict,
+            ClusterError, ConnectFailed, SecretProblem, NotSent, OutcomeUnknown, ApiError, Conflict,
         ) as error:  # fmt: skip
             since = seconds_of(resource["metadata"]["deletionTimestamp"])
             if now - since < CLEANUP_S_MAX:

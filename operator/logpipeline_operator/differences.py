@@ -243,9 +243,15 @@ def without_strangers(changes: Changes, foreign: Sequence[str]) -> Changes:
     """Return *changes* without children that would run as, or give rights to, a foreign account:
     one with a name that the pipeline's own should have. *foreign* names all foreign children.
     """
-    strangers = {name.partition(" ")[2] for name in foreign if name.startswith("ServiceAccount ")}
-    kept = [each for each in changes.apply if not strangers & set(_accounts(each.manifest))]
+    kept = [each for each in changes.apply if not uses_stranger(each.manifest, foreign)]
     return replace(changes, apply=tuple(kept))
+
+
+def uses_stranger(manifest: Manifest, foreign: Sequence[str]) -> bool:
+    """Return whether *manifest* runs as, or gives rights to, an account that is among *foreign*,
+    the titles of all foreign children.
+    """
+    return any(f"ServiceAccount {name}" in foreign for name in _accounts(manifest))
 
 
 def _accounts(manifest: Manifest) -> Iterator[str]:

@@ -35,6 +35,8 @@ _UNITS = (("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6))
 
 # If more nodes are behind, their exact number no longer matters.
 ANSWERS_MAX = 2000
+# Together; a node that lies must not fill the memory of the operator of all pipelines.
+ANSWERS_BYTES_MAX = 16 * 1024 * 1024
 
 # A cluster has three servers, with a callout each.
 LOGIN_ANSWERS_MAX = 16
@@ -52,7 +54,8 @@ async def sync_of(pipeline: LogPipeline) -> Sync:
         async with (
             asyncio.timeout(TIMEOUT_S),
             aiohttp.ClientSession() as session,
-            session.get(url) as response,
+            # The class allows the host of this URL, and not one that its answer names.
+            session.get(url, allow_redirects=False) as response,
         ):
             body = await response.content.read(ANSWER_BYTES_MAX)
             if response.status != 200:
@@ -93,10 +96,12 @@ async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[Shipper
     if not pipeline.spec.shippers.enabled:
         return ()
     answers: dict[tuple[str, str], ShipperBacklog] = {}
+    kept_bytes = 0
 
     # Nothing proves the name in an answer: two shippers may have the same, and a node that lies may
     # use another one's. So an answer adds to what was said under its name, and replaces nothing.
     def keep(message: RawMessage) -> None:
+        nonlocal kept_bytes
         answer = decode(message.data)
         if answer is None or not (answer.problem or answer.hosts):
             return
@@ -104,8 +109,9 @@ async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[Shipper
         former = answers.get(said)
         if former is not None:
             answers[said] = replace(answer, hosts=_longest(former.hosts, answer.hosts))
-        elif len(answers) < ANSWERS_MAX:
+        elif len(answers) < ANSWERS_MAX and kept_bytes + len(message.data) <= ANSWERS_BYTES_MAX:
             answers[said] = answer
+            kept_bytes += len(message.data)
 
     subject = ControlSubjects(pipeline.names.control_subject).status("shipper")
     await gather(connection, [subject], question(), keep)

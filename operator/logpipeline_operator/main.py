@@ -121,6 +121,8 @@ class Operator:
     reconciler: Reconciler = field(init=False)
     _is_leading: bool = False
     _last_round: float = 0.0
+    # The pipelines by namespace, as it was listed last; by the empty text, if all are watched.
+    _found: dict[str, list[Key]] = field(default_factory=dict)
     # Set when an object changed that any pipeline may depend on.
     _is_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -164,8 +166,9 @@ class Operator:
             self._is_asked.clear()
             self._last_round = loop.time()
             try:
-                keys = await self._all()
-                await self.reconciler.keep_only(keys)
+                listed = await self._list()
+                keys = [key for found in self._found.values() for key in found]
+                await self.reconciler.keep_only(keys, listed)
             except (ClusterError, ClusterAway) as error:
                 log.warning("pipelines cannot be listed", extra={"why": _why(error)})
                 await asyncio.sleep(RETRY_S)
@@ -177,12 +180,32 @@ class Operator:
                 async with asyncio.timeout(self.settings.resync_s * (0.9 + 0.2 * random.random())):
                     await self._is_asked.wait()
 
-    async def _all(self) -> list[Key]:
-        found: list[Key] = []
-        for namespace in self.settings.namespaces or (None,):
-            objects, _ = await self.cluster.list(kinds.kind("LogPipeline"), namespace)
-            found += [Key(o["metadata"]["namespace"], o["metadata"]["name"]) for o in objects]
-        return found
+    async def _list(self) -> list[str]:
+        """List the pipelines, and return the namespaces that were listed (none: all of them). What
+        is known of a namespace that refuses stays: it may be gone, with the operator's rights in
+        it, and the others have their rounds all the same.
+
+        Raises:
+            ClusterError: no namespace could be listed.
+            ClusterAway: the API server did not answer.
+        """
+        refusals: dict[str, ClusterError] = {}
+        namespaces = self.settings.namespaces or ("",)
+        for namespace in namespaces:
+            try:
+                objects, _ = await self.cluster.list(kinds.kind("LogPipeline"), namespace or None)
+            except ClusterError as error:
+                refusals[namespace] = error
+            else:
+                names = [each["metadata"] for each in objects]
+                self._found[namespace] = [Key(each["namespace"], each["name"]) for each in names]
+        self.metrics.namespaces_unlisted.labels().set(len(refusals))
+        if len(refusals) == len(namespaces):
+            raise next(iter(refusals.values()))
+        for namespace, refusal in refusals.items():
+            said = {"namespace": namespace, "why": _why(refusal)}
+            log.warning("pipelines of a namespace cannot be listed", extra=said)
+        return [each for each in self.settings.namespaces if each not in refusals]
 
 
 def _why(error: Exception) -> str:

@@ -21,6 +21,7 @@ class OperatorMetrics(Metrics):
     checked: Family[Gauge]
     waiting: Family[Gauge]
     certificate_ends: Family[Gauge]
+    namespaces_unlisted: Family[Gauge]
 
     def __init__(self) -> None:
         super().__init__("operator")
@@ -43,6 +44,9 @@ class OperatorMetrics(Metrics):
         )
         self.waiting = self.gauge(
             "pipelines_of_others", "Watched pipelines that another operator owns", ["operator"]
+        )
+        self.namespaces_unlisted = self.gauge(
+            "namespaces_unlisted", "Watched namespaces whose pipelines could not be listed"
         )
         self.certificate_ends = self._of_pipeline(
             "certificate_ends_timestamp_seconds",

@@ -2,8 +2,9 @@
 
 Replicas of one release share a Lease. Releases share none: they may watch different namespaces, and
 there is no namespace that all of them may write to. Each of them can read and write the status of
-the pipelines that it watches, so the owner stands there: `checkedBy`, kept fresh by `lastChecked`.
-It is taken by a write that is refused if another operator has written first.
+the pipelines that it watches, so the owner stands there: `checkedBy`, kept fresh by `lastChecked`,
+and by `claimedAt` while looks fail. It is taken by a write that is refused if another operator has
+written first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 # A reconciliation ends this long before another operator may begin one.
 MARGIN_S = 60.0
-# An older stamp is renewed before a reconciliation, so that it has enough time.
+# An older claim is renewed before a reconciliation, so that it has enough time.
 RENEW_AFTER_S = 2 * CHECKED_EVERY_S
 # An operator that waits for another one lets it take new pipelines first, so that one release owns
 # all of them, and not the one that happened to be faster.
@@ -49,6 +50,20 @@ class Turn:
     again_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What the status says of its owner; empty texts for what it does not say."""
+
+    holder: str
+    claimed: str
+    checked: str
+
+    @property
+    def at(self) -> float:
+        """When it was fresh, in seconds since the epoch."""
+        return max(_seconds(self.claimed), _seconds(self.checked))
+
+
 @dataclass(slots=True)
 class Ownership:
     """The pipelines that *operator* (``namespace/release``) owns, and those of other operators."""
@@ -59,8 +74,8 @@ class Ownership:
     # The monotonic clock and the wall clock, both in seconds.
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
-    # Owner and stamp that others wrote, and since when they are unchanged, by the monotonic clock.
-    _seen_owners: dict[Key, tuple[tuple[str, str], float]] = field(default_factory=dict)
+    # Claims that others wrote, and since when they are unchanged, by the monotonic clock.
+    _seen_owners: dict[Key, tuple[_Claim, float]] = field(default_factory=dict)
     _ours: set[Key] = field(default_factory=set)
     _others: dict[Key, str] = field(default_factory=dict)
 
@@ -71,14 +86,14 @@ class Ownership:
         Raises:
             ClusterAway, ClusterError: the ownership could not be written.
         """
-        holder, stamp = _owner(resource)
-        age_s = self.now() - _seconds(stamp)
-        if holder == self.operator:
+        claim = _claim(resource)
+        age_s = self.now() - claim.at
+        if claim.holder == self.operator:
             self._is_ours(key)
             if 0 <= age_s < RENEW_AFTER_S:
                 left_s = UNCHECKED_AFTER_S - MARGIN_S - age_s
                 return Turn(is_ours=True, resource=resource, within_s=left_s)
-        elif other := self._other(key, holder, stamp, age_s):
+        elif other := self._other(key, claim, age_s):
             self._wait(key, other)
             return Turn(is_ours=False, resource=resource)
         return await self._write(key, resource)
@@ -94,14 +109,15 @@ class Ownership:
         for key in {*self._seen_owners, *self._ours, *self._others} - set(keys):
             self.forget(key)
 
-    def _other(self, key: Key, holder: str, stamp: str, age_s: float) -> str:
+    def _other(self, key: Key, claim: _Claim, age_s: float) -> str:
         """Return the other operator that owns the pipeline; empty if this one may take it."""
+        holder = claim.holder
         if holder.endswith(READ_ONLY_SUFFIX) and not self.operator.endswith(READ_ONLY_SUFFIX):
             # A read-only operator only reports; one that acts reports as well.
             return ""
-        now, written = self.clock(), (holder, stamp)
-        if key not in self._seen_owners or self._seen_owners[key][0] != written:
-            self._seen_owners[key] = written, now
+        now = self.clock()
+        if key not in self._seen_owners or self._seen_owners[key][0] != claim:
+            self._seen_owners[key] = claim, now
         unchanged_s = now - self._seen_owners[key][1]
         if holder:
             # Either clock is enough: the wall clock covers the time before this process began, and
@@ -117,7 +133,8 @@ class Ownership:
         change: Manifest = {
             # If another operator is faster, the version has changed, and this write is refused.
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
-            "status": {"checkedBy": self.operator, "lastChecked": stamp},
+            # Not `lastChecked`: nothing has been looked at yet, and the look may fail.
+            "status": {"checkedBy": self.operator, "claimedAt": stamp},
         }
         try:
             taken = await self.cluster.merge(
@@ -161,15 +178,12 @@ class Ownership:
             self.metrics.waiting.forget(other)
 
 
-def _owner(resource: Mapping[str, Any]) -> tuple[str, str]:
+def _claim(resource: Mapping[str, Any]) -> _Claim:
     # Any user with the right to write the status may have written anything.
     status = resource.get("status")
     status = status if isinstance(status, Mapping) else {}
-    holder, stamp = status.get("checkedBy"), status.get("lastChecked")
-    return (
-        holder if isinstance(holder, str) else "",
-        stamp if isinstance(stamp, str) else "",
-    )
+    said = [status.get(name) for name in ("checkedBy", "claimedAt", "lastChecked")]
+    return _Claim(*(each if isinstance(each, str) else "" for each in said))
 
 
 def _seconds(stamp: str) -> float:

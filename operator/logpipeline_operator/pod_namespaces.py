@@ -21,7 +21,7 @@ from logpipeline_operator.children.model import Desired, Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.objects import is_ending
-from logpipeline_operator.differences import Changes, Wanted, changes, title
+from logpipeline_operator.differences import Changes, Wanted, changes, title, uses_stranger
 from logpipeline_operator.queue import Key
 from logpipeline_operator.status import Finding, errors
 
@@ -72,12 +72,13 @@ async def bind(
     settings: ChildSettings,
     read: PodNamespaces,
     *,
+    foreign: Sequence[str],
     may_write: bool,
     drifted: list[str],
 ) -> tuple[Applied, list[str]]:
     """Make the shippers' bindings in the namespaces of *read*, and delete all others; return the
-    result, and without *may_write* the changes that wait. Bindings that others had changed are
-    added to *drifted*.
+    result, and without *may_write* the changes that wait. An account that is among the *foreign*
+    children gets none. Bindings that others had changed are added to *drifted*.
 
     Raises:
         ClusterError, ClusterAway: the bindings could not be read.
@@ -90,7 +91,8 @@ async def bind(
     there = {str(each["metadata"]["namespace"]): each for each in present}
     wanted = {}
     if shippers.asks_kubernetes(pipeline, settings):
-        wanted = {name: shippers.binding_in(name, pipeline, settings) for name in read.bound}
+        made = {name: shippers.binding_in(name, pipeline, settings) for name in read.bound}
+        wanted = {name: each for name, each in made.items() if not uses_stranger(each, foreign)}
     apply: list[Wanted] = []
     for namespace, manifest in wanted.items():
         # All bindings have the same name, so each is compared alone.

@@ -23,6 +23,8 @@ WORKERS = 8
 # The limit of one reconciliation. Its requests have shorter limits; one that hangs anyway counts as
 # failed, and is repeated. Without the limit the pipeline would never be reconciled again.
 RECONCILE_S_MAX = 300.0
+# One that is ended sooner can still report why.
+LOOK_S_MAX = 270.0
 NEVER = float("inf")
 # More doublings would not change the gap, which has a maximum.
 FAILURES_MAX = 20

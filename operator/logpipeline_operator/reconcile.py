@@ -11,7 +11,7 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from logpipeline_operator.callout.refusals import RefusedLogins
 from logpipeline_operator.children import ChildSettings, Desired, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
-from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence, NotFound
+from logpipeline_operator.cluster.client import Cluster, ClusterAway, ClusterError, Fence, NotFound
 from logpipeline_operator.cluster.features import FeatureDiscovery
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.cluster.objects import annotations_of, is_ending
@@ -46,7 +46,7 @@ from logpipeline_operator.durations import Durations
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.observation import Observation
 from logpipeline_operator.ownership import Ownership
-from logpipeline_operator.queue import Backoff, Key
+from logpipeline_operator.queue import LOOK_S_MAX, Backoff, Key
 from logpipeline_operator.report import Reporter
 from logpipeline_operator.secret_files import SecretProblem
 from logpipeline_operator.settings import Settings
@@ -96,8 +96,9 @@ class Reconciler:
         await self._access.close()
         self._folder.cleanup()
 
-    async def keep_only(self, keys: Sequence[Key]) -> None:
-        """Forget pipelines that are no longer there.
+    async def keep_only(self, keys: Sequence[Key], listed: Collection[str]) -> None:
+        """Forget pipelines that are no longer there: *keys* are those that are, or may be, and
+        include all that exist in the namespaces *listed* (none: everywhere).
 
         Raises:
             ClusterAway, ClusterError: what they left could not be looked for.
@@ -111,7 +112,7 @@ class Reconciler:
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
-            await child_objects.sweep_bindings(self.cluster, set(keys), self.settings.namespaces)
+            await child_objects.sweep_bindings(self.cluster, set(keys), listed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the pipeline as its resource asks, and report its status; return after how many
@@ -137,10 +138,27 @@ class Reconciler:
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             return turn.again_s
-        async with asyncio.timeout(turn.within_s):
-            if is_ending(resource):
-                return await self._end(key, turn.resource)
-            return await self._reconcile(key, turn.resource)
+        try:
+            async with asyncio.timeout(min(turn.within_s, LOOK_S_MAX)):
+                if is_ending(resource):
+                    return await self._end(key, turn.resource)
+                return await self._reconcile(key, turn.resource)
+        except (ClusterAway, ClusterError):
+            raise  # A report of it would be refused as well.
+        except Exception as error:
+            await self._report_failure(turn.resource, error)
+            raise
+
+    async def _report_failure(self, resource: Manifest, error: Exception) -> None:
+        """Say in the status that the look at *resource* ended with *error*: the status of the look
+        before would go on saying that all is well.
+        """
+        seen = self._observation(resource, news=News())
+        seen.findings.append(errors.of_failed_look(error))
+        try:
+            await self._reporter.report(seen)
+        except (ClusterAway, ClusterError) as refused:
+            log.warning("a failed look could not be reported", extra={"why": str(refused)})
 
     async def _reconcile(
         self, key: Key, resource: Manifest, *, is_again: bool = False
@@ -333,6 +351,7 @@ class Reconciler:
             pipeline,
             settings,
             seen.pod_namespaces,
+            foreign=seen.foreign,
             may_write=seen.may_write,
             drifted=seen.news.drifted,
         )
@@ -416,16 +435,11 @@ class Reconciler:
         )
 
     async def _end(self, key: Key, resource: Manifest) -> float | None:
-        pipeline: LogPipeline | None = None
-        with contextlib.suppress(SpecError):
-            # A deletion, too, sends servers only requests and credentials that the class allowed.
-            allowed = await classes.allowed(self.cluster, parse(resource), may_write=False)
-            pipeline = allowed.pipeline
-        if pipeline is not None:
-            pipeline = await self._access.decided(pipeline)
-
         async def remove_all() -> list[str]:
-            assert pipeline is not None
+            pipeline = await self._to_remove(resource)
+            if pipeline is None:
+                return []
+            pipeline = await self._access.decided(pipeline)
             login = await self._access.login(pipeline, may_write=False)
             js = await self._access.connect(key, pipeline, login.files)
             installation = await self._access.installation()
@@ -433,18 +447,29 @@ class Reconciler:
 
         seen = self._observation(resource, news=News())
         seen.findings.append(errors.of_ending(resource))
-        await self._reporter.report(seen)
+        try:
+            await self._reporter.report(seen)
+        except ClusterError as error:
+            # The rights may be gone with the namespace. The finalizer must go all the same.
+            log.warning("the end of a pipeline cannot be reported", extra={"why": str(error)})
         resource = seen.resource
         if self.settings.is_read_only:
             return None
-        after_s, note = await deletion.finish(
-            self.cluster, resource, pipeline, remove_all, now=time.time()
-        )
+        after_s, note = await deletion.finish(self.cluster, resource, remove_all, now=time.time())
         if note:
             await self._reporter.report_end(resource, note)
         if after_s is None:
             await self._access.drop(key)
         return after_s
+
+    async def _to_remove(self, resource: Manifest) -> LogPipeline | None:
+        """Return the pipeline whose streams are to be deleted; None if they stay."""
+        with contextlib.suppress(SpecError):
+            # A deletion, too, sends servers only requests and credentials that the class allowed.
+            allowed = await classes.allowed(self.cluster, parse(resource), may_write=False)
+            if allowed.pipeline is not None and deletion.needs_finalizer(allowed.pipeline):
+                return allowed.pipeline
+        return None
 
     @property
     def _has_callout(self) -> bool:

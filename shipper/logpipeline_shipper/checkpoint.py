@@ -304,6 +304,7 @@ class State:
     *groups* are the groups of collectors that have reported, by host: an account's `groups`.
     *is_complete*: every byte that was ever sent is covered by a position or an intent; else any
     byte may have been sent before. *was_broken*: the file was there, and was damaged.
+    *is_first*: no shipper ever saved anything there.
     """
 
     sources: dict[Key, SourceRecord] = field(default_factory=dict)
@@ -313,6 +314,7 @@ class State:
     unseen: Unseen = NONE_UNSEEN
     is_complete: bool = False
     was_broken: bool = False
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +337,8 @@ def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
     try:
         data = statefile.read_state(path, _KIND, _VERSION)
         if data is None:
-            return State()
+            # Intents without positions: these were lost, or set aside as damaged.
+            return State(is_first=not newest_number(folder))
         state = _decoded(data, now_s)
         first_intents = int(data["intents"])
     except (statefile.StateBroken, ValueError, TypeError, KeyError, AttributeError) as error:

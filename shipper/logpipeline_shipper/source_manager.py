@@ -15,6 +15,7 @@ from pathlib import Path
 from logpipeline.partition import partition_of
 from logpipeline.records import Committed, Named, Progress
 from logpipeline.subjects import BadHost, Subjects
+from logpipeline_shipper.absence import Absence, absence_of
 from logpipeline_shipper.account import ROLLED_BACK, Account, Gap, admit
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.file_owners import FileOwners
@@ -22,6 +23,7 @@ from logpipeline_shipper.files.chain import Chain, ReadFrom
 from logpipeline_shipper.files.generation import may_have_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import (
+    HostSources,
     Listing,
     ScanWatermark,
     SourceId,
@@ -56,7 +58,7 @@ COUNTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Options of every source of the shipper."""
+    """Options of every source of the shipper, whose files are at the places of *hosts*."""
 
     subjects: Subjects
     installation: str
@@ -65,6 +67,7 @@ class SourceOptions:
     limits: ReadLimits
     watermark: ScanWatermark
     is_compressing: bool
+    hosts: tuple[HostSources, ...] = ()
 
 
 class SourceManager:
@@ -92,10 +95,14 @@ class SourceManager:
         self._options = options
         self._shared = shared
         self._on_host = on_host
+        # Which containers are not shipped, as was decided since the process began.
+        self.is_skipped: Callable[[SourceId], bool] = lambda id: False
         self._is_in_doubt = not state.is_complete
-        # A lost checkpoint must not cause lost lines: those written since are in the files.
-        is_late = state.was_broken and options.read_from == "end"
-        self._read_from: ReadFrom = "beginning" if is_late else options.read_from
+        # Nothing may be left out of what came later, while a shipper ran or was down. Nor after a
+        # lost checkpoint: the lines written since are in the files.
+        self._read_from: ReadFrom = options.read_from if state.is_first else "beginning"
+        self._began_ns = time.time_ns()
+        self._at_first_start: set[Key] = set()
         self.needs_recall = needs_recall
         self._owners = FileOwners(self._chain_of, self._is_expected, shared.clock)
         self._own: dict[Key, Listing] = {}
@@ -112,18 +119,22 @@ class SourceManager:
         self._is_ending = False
         # Until all folders were scanned, a source without a file is not gone: the scan takes long
         # if the machine is busy, or the API server is asked about pods.
-        self._all_seen_s = math.inf
-        self._is_all_seen = False
+        self._is_scanned = self._is_all_seen = False
+        self._absent_wait_s = SCANS_UNTIL_GONE * options.limits.grace_s
+        self._absent_until_s = math.inf
+        self._absent = set(self._records)
 
     def note_scanned(self) -> None:
         """Note that each folder was scanned, and that each source there was decided on."""
-        if self._all_seen_s == math.inf:
-            wait_s = SCANS_UNTIL_GONE * self._options.limits.grace_s
-            self._all_seen_s = self._shared.clock() + wait_s
+        if not self._is_scanned:
+            self._is_scanned = True
+            self._absent_until_s = self._shared.clock() + self._absent_wait_s
 
     def update(self, listing: Listing, how: Ship) -> None:
         """Take the files of one source, which is to be shipped as *how* says."""
         key = Key(listing.id.host, listing.id.source)
+        if self._read_from != "beginning" and self._was_there(listing):
+            self._at_first_start.add(key)
         if listing.id.format == "plain":
             self._held.pop(key, None)
             found = self._owners.sort(key, listing)
@@ -137,6 +148,12 @@ class SourceManager:
                 self._relist(other, how)
             listing = self._owners.with_lent(key, found.listing)
         self._update(key, listing, how)
+
+    def _was_there(self, listing: Listing) -> bool:
+        """Return whether files of *listing* were there when the process began."""
+        # The first scan may wait for the API server: containers start meanwhile.
+        is_old = any(file.born_ns < self._began_ns for file in listing.files)
+        return is_old and not self._is_scanned
 
     def _relist(self, key: Key, how: Ship) -> None:
         """Update the source *key* with the files that it has now, under whatever names."""
@@ -215,7 +232,8 @@ class SourceManager:
         now_s = self._shared.clock()
         for listing, how in list(self._held.values()):
             self.update(listing, how)
-        if not self._is_all_seen and self._options.watermark.at(now_s) >= self._all_seen_s:
+        if self._absent_until_s <= self._options.watermark.at(now_s):
+            self._absent_until_s = math.inf
             self._is_all_seen = True
             self._give_up_absent()
         for key in list(self._warm):
@@ -235,16 +253,34 @@ class SourceManager:
                 self._warm.discard(key)
 
     def _give_up_absent(self) -> None:
-        """Give up the files that the former process knew, and that were not found."""
-        gone = [
-            key
-            for key, record in self._records.items()
-            if record.account.has_debts or may_have_unread(record.saved, record.births)
-        ]
-        for key in gone:
-            source = self._revive(key)
-            if source is not None:
+        """Give up the files that the former process knew, and that were not found; not those that
+        are there all the same.
+        """
+        absent, self._absent = self._absent, set()
+        for key in absent & self._records.keys():
+            record = self._records[key]
+            has_debts = record.account.has_debts
+            if not has_debts and not may_have_unread(record.saved, record.births):
+                continue
+            found = self._absence(key, record)
+            if found is Absence.UNREADABLE:
+                self._absent.add(key)
+                continue
+            is_gone = found is Absence.GONE
+            source = self._revive(key) if is_gone or has_debts else None
+            if source is None:
+                continue
+            # Of what is left out only that is settled which was sent before.
+            source.is_wanted = is_gone
+            if is_gone:
                 source.list(Listing(source.id, ()))
+
+    def _absence(self, key: Key, record: SourceRecord) -> Absence:
+        id = id_of(key.host, key.source)
+        if self.is_skipped(id):
+            return Absence.LEFT_OUT
+        known = saved_identities(record.saved, record.births)
+        return absence_of(id, known, self._options.hosts, self._unread_folders)
 
     def rows(self) -> list[str]:
         """Return the rows to save, of all sources: also of those that are gone."""
@@ -253,7 +289,7 @@ class SourceManager:
         for key in self._warm:
             self._count(self.sources[key])
         for key, record in self._records.items():
-            if record.absent_since_s is None:
+            if record.absent_since_s is None and key not in self._absent:
                 self._records[key] = replace(record, absent_since_s=now_s)
         self._records = bounded(self._records, now_s)
         self._owners.keep_only(self.sources.keys() | self._records.keys())
@@ -270,8 +306,9 @@ class SourceManager:
         """
         if reason:
             self._unread_folders[path] = reason
-        else:
-            self._unread_folders.pop(path, None)
+        elif self._unread_folders.pop(path, None) and self._is_all_seen and self._absent:
+            # It was not known what is there: as at the start, its files may be found now.
+            self._absent_until_s = self._shared.clock() + self._absent_wait_s
 
     def failing(self) -> dict[Path, str]:
         """Return the files and folders that cannot be read now, each with the reason."""
@@ -465,11 +502,13 @@ class SourceManager:
         record = self._records.pop(key, None) or SourceRecord(account=Account(groups))
         known = self._recalled.get(key.host, {}).pop(key.source, [])
         is_new = record.saved is None and not record.births and not known
+        leaves_out = is_new and key in self._at_first_start
+        self._at_first_start.discard(key)
         chain = Chain(
             id,
             saved=record.saved,
             # A source with an intent was read before: it must not begin at the end of its file.
-            read_from=self._read_from if is_new else "beginning",
+            read_from=self._read_from if leaves_out else "beginning",
             limits=options.limits,
             watermark=SourceWatermark(
                 options.watermark, lambda: self._owners.undecided_since_s(key)

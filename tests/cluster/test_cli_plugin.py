@@ -158,6 +158,12 @@ async def test_cli_shows_a_clusters_pipeline_as_it_is(pipeline: Pipeline, plugin
     assert "max_age" in plan.stdout
 
 
+def test_cli_reads_dead_letters_through_tls(pipeline: Pipeline, plugin: Plugin) -> None:
+    """As the alert about them says."""
+    listed = plugin.run("dlq", "ls", "-n", pipeline.namespace)
+    assert (listed.returncode, listed.stdout) == (0, "There are no dead letters.\n"), listed.stderr
+
+
 def test_cli_shows_lines_of_a_cluster_that_passed(pipeline: Pipeline, plugin: Plugin) -> None:
     """`tail` reads through a forwarded port, with a person's credentials."""
     here = ("-n", pipeline.namespace, "--pod-namespace", pipeline.namespace)

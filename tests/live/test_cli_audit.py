@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from components.pipeline_up import PipelineUp, run_command
+from components.pipeline_up import COMMAND, PipelineUp, run_command
 from components.shipping import append, lines_of
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
@@ -119,6 +119,37 @@ def audit_by_programs(up: PipelineUp) -> Result:
 def _blank(line: bytes, output: str) -> bytes:
     empty = b'{"message":""}' if output == "json" else b""
     return empty.ljust(len(line) - 1) + b"\n"
+
+
+async def test_paths_below_the_home_are_looked_at_and_each_result_comes_at_once(
+    tmp_path: Path, nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the resource has them, and though nobody is at a terminal; where no file is found, nothing
+    was compared, and that is no success.
+    """
+    local = {
+        "shippers": [{"name": "web", "host": "web1", "files": [{"include": ["~/logs/*.log"]}]}]
+    }
+    monkeypatch.setenv("HOME", str(tmp_path))
+    up = PipelineUp(tmp_path, "--nats", nats_server.url, local=local)
+    nothing = PipelineUp(tmp_path / "nothing", "--nats", nats_server.url, name="nothing")
+    up.append_bytes(lines_of(0, 100))
+    async with up:
+        await until_compared(up)
+        words = ["-f", str(up.file), "--data", str(up.layout.data)]
+        auditing = await asyncio.create_subprocess_exec(
+            *COMMAND, "audit", *words, "--every", "1h", stdout=asyncio.subprocess.PIPE
+        )
+        assert auditing.stdout is not None
+        async with asyncio.timeout(60):
+            first = await auditing.stdout.readline()
+        auditing.terminate()
+        await auditing.wait()
+    async with nothing:
+        code, result = await audit(nothing)
+
+    assert b"(1 files of 1 sources), 0 B differ" in first
+    assert (code, result["sources"]) == (1, 0)
 
 
 async def test_container_logs_are_compared_by_the_programs_lines(

@@ -10,6 +10,7 @@ import socket
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -326,27 +327,38 @@ async def test_up_goes_on_where_it_stopped(tmp_path: Path) -> None:
         await up.arrived(numbered(0, 200))
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-async def test_partitions_that_changed_while_it_was_stopped_are_refused(
-    tmp_path: Path, partitions: int
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"partitions": 1}, "partitions"),
+        ({"partitions": 4}, "partitions"),
+        ({"collectors": {"replicas": 1, "group": "other"}}, "collectors.group"),
+        ({"subject": "other"}, "subject"),
+    ],
+)
+async def test_what_cannot_change_while_it_runs_cannot_at_a_start(
+    tmp_path: Path, change: dict[str, Any], field: str
 ) -> None:
-    """Nothing is made, nor shared out anew: with the old number it goes on as if nothing was."""
+    """A machine may start again with a file that was refused: it goes on as before, and says so;
+    another group would write all lines a second time.
+    """
     up = PipelineUp(tmp_path)
     async with up:
         up.append(numbered(0, 100))
         await up.arrived(numbered(0, 100))
-    old = up.spec["partitions"]
-    up.spec["partitions"] = partitions
+    before = dict(up.spec)
+    up.spec |= change
     up.write()
-    refused = await run_command("up", "-f", str(up.file), "--data", str(up.layout.data))
-    up.spec["partitions"] = old
-    up.write()
-
-    assert refused.returncode == 1
-    assert f"cannot change from {old} to {partitions}" in refused.stderr
     async with up:
         up.append(numbered(100, 200))
         await up.arrived(numbered(0, 200))
+        refused = await up.run("status", "--check")
+        up.spec = before
+        up.write()
+        await eventually(lambda: not up.record().held, what="the file is as it was")
+
+    assert refused.returncode == 1
+    assert f"the changed file is not applied: spec.{field}: cannot change" in refused.stdout
 
 
 async def test_parts_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from logpipeline.partition import partition_of
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
+from logpipeline_operator import jetstream
 from logpipeline_operator.children import config, credentials, nats_conf
 from logpipeline_operator.jetstream import Permission, behind, reconcile
 from waiting import eventually
@@ -332,6 +333,34 @@ async def test_the_server_answers_a_node_in_no_other_s_place(managed_nats: Manag
     assert before == after
 
 
+@pytest.mark.parametrize("role", [credentials.COLLECTOR, credentials.TABLE])
+async def test_the_server_answers_a_part_wherever_it_asks(managed_nats: Managed, role: str) -> None:
+    """SECURITY.md says so of collectors and tables: in the account of the streams they can have the
+    server put what they may ask for in the place of a line or of a key. Should this ever fail, that
+    page promises too little.
+    """
+    pipeline, line = managed_nats.pipeline, f"{NAMES.subject}.p0.node-a"
+    async with (
+        connected(managed_nats.operator()) as js,
+        connected(credentials_of(managed_nats, role)) as part,
+    ):
+        await reconcile(js, pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        before = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
+        await js.publish(line, b"own")
+        for asked, body, elsewhere in (
+            (f"$JS.API.DIRECT.GET.{NAMES.stream(0)}", b'{"seq":1}', f"{NAMES.subject}.p1.victim"),
+            (f"$JS.API.STREAM.INFO.{NAMES.stream(0)}", b"", f"{KV}.assignment.main"),
+        ):
+            await part.connection.publish(asked, body, reply=elsewhere)
+
+        async def is_put() -> bool:
+            after = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
+            info = await js.stream_info(NAMES.stream(1))
+            return after != before and (info or {})["state"]["messages"] == 1
+
+        await eventually(is_put, what="the answers in the place of a line and of a key")
+
+
 async def test_all_shippers_answer_one_question(managed_nats: Managed) -> None:
     """The operator asks from another account, and hears each of them."""
     subject = ControlSubjects(NAMES.control_subject).status("shipper")
@@ -374,6 +403,25 @@ async def test_no_node_takes_back_what_another_one_reports(managed_nats: Managed
             return said in await behind(js.connection, managed_nats.pipeline)
 
         await eventually(is_heard, what="all that was said of node-b")
+
+
+async def test_what_nodes_answer_together_is_bounded(
+    managed_nats: Managed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lies a thousand times does not fill the memory of the operator of all pipelines."""
+    subject = ControlSubjects(NAMES.control_subject).status("shipper")
+    said = [ShipperBacklog(f"node-{number}", "cannot read", {}).encode() for number in range(9)]
+    monkeypatch.setattr(jetstream, "ANSWERS_BYTES_MAX", 3 * len(said[0]) + 1)
+    async with (
+        connected(managed_nats.operator()) as js,
+        connected(credentials_of(managed_nats, credentials.SHIPPER)) as node,
+    ):
+        await node.connection.listen(subject, answering(node, *said))
+
+        async def are_bounded() -> bool:
+            return len(await behind(js.connection, managed_nats.pipeline)) == 3
+
+        await eventually(are_bounded, what="three of nine answers")
 
 
 def answering(js: JetStream, *said: bytes) -> Callable[[RawMessage], None]:

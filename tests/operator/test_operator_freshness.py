@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from api_server.recording_proxy import Asked, Refuse
 from api_server.states import NAME
 from api_server.world import FORMER, World
 from logpipeline.spec.crd import CHECKED_EVERY_S
+from logpipeline_operator import ownership, pod_namespaces, settings
+from logpipeline_operator.cluster.client import Fence
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.queue import Key
+from logpipeline_operator.reconcile import Reconciler
 from waiting import eventually
 
 pytest_plugins = ["api_server.world_fixture"]
@@ -24,9 +33,9 @@ async def checked(here: World) -> str:
 
 
 async def backdate(here: World, seconds: float) -> str:
-    """Have the last look be so long ago."""
+    """Have the last look, and the claim before it, be so long ago."""
     stamp = (datetime.now(UTC) - timedelta(seconds=seconds)).strftime(STAMP)
-    change = {"status": {"lastChecked": stamp}}
+    change = {"status": {"lastChecked": stamp, "claimedAt": stamp}}
     await here.kube.merge(kind("LogPipeline"), here.namespace, NAME, change, subresource="status")
     return stamp
 
@@ -46,6 +55,58 @@ async def test_status_is_confirmed_now_and_then_where_nothing_changes(here: Worl
         return await checked(here) > old
 
     await eventually(is_confirmed, within_s=PATIENCE_S, what="it is confirmed")
+
+
+async def test_status_is_not_confirmed_by_looks_that_cannot_report(here: World) -> None:
+    """Their operator claims the pipeline anew all the same, so that no other one takes it."""
+    here.operator("--no-lease").start()
+    await here.apply(FORMER)
+    await here.settles()
+
+    def judge(asked: Asked) -> Refuse | None:
+        # A claim merges into the status; only a report applies it.
+        is_report = asked.path.endswith("/status") and asked.query.get("force") == "true"
+        return Refuse(403, "Forbidden") if is_report else None
+
+    here.proxy.judge = judge
+    old = await backdate(here, ownership.RENEW_AFTER_S + 1)
+
+    async def is_claimed() -> bool:
+        there = await here.resource() or {}
+        return str(there["status"].get("claimedAt", "")) > old
+
+    await eventually(is_claimed, within_s=PATIENCE_S, what="it is claimed anew")
+    began = here.writes.last_at or math.inf
+    await eventually(lambda: here.looks(began) > 1, within_s=PATIENCE_S, what="two more looks")
+
+    assert await checked(here) == old
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(TimeoutError(), "took too long"), (OSError(28, "No space left on device"), "No space left")],
+)
+async def test_status_says_that_the_last_look_failed(
+    here: World, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    """Whatever ended it: what the look before had found is no longer known to be true."""
+    await here.apply(FORMER)
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pod_namespaces, "observe", fail)
+    made = Reconciler(
+        settings.read(["--no-lease"]), here.kube, Fence(clock=lambda: 0.0), OperatorMetrics()
+    )
+
+    with pytest.raises(type(error)):
+        await made.reconcile(Key(here.namespace, NAME))
+    await made.close()
+
+    ready = await here.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "LookFailed")
+    assert words in ready["message"]
 
 
 async def test_pipeline_that_is_being_deleted_is_not_ready(here: World) -> None:

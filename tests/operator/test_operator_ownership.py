@@ -90,7 +90,7 @@ async def stays_with_the_first(here: World, cluster: Cluster, scope: tuple[str, 
         assert own.writes.names() == []
 
         first.kill()
-        stale: dict[str, Any] = {"status": {"lastChecked": LONG_AGO}}
+        stale: dict[str, Any] = {"status": {"lastChecked": LONG_AGO, "claimedAt": LONG_AGO}}
         await here.kube.merge(
             kind("LogPipeline"), here.namespace, NAME, stale, subresource="status"
         )

@@ -91,6 +91,13 @@ def may(cluster: Cluster, namespace: str, where: str) -> bool:
     return cluster.kubectl(*words, check=False).strip().splitlines()[0] == "yes"
 
 
+def ready_reason(cluster: Cluster, namespace: str) -> str:
+    """The reason of the pipeline's condition Ready; empty before the first look."""
+    there = cluster.get("logpipeline/p", f"--namespace={namespace}").get("status") or {}
+    found = [each for each in there.get("conditions") or [] if each["type"] == "Ready"]
+    return str(found[0]["reason"]) if found else ""
+
+
 async def test_shippers_read_what_class_and_pipeline_select(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:
@@ -131,6 +138,32 @@ async def test_shippers_read_what_class_and_pipeline_select(
 
     assert rights == {blue: True, red: False, secret: False, late: False, namespace: False}
     assert not after
+
+
+async def test_an_account_of_another_owner_is_bound_in_no_namespace(
+    cluster: Cluster, namespace: str, operator: OperatorProcess
+) -> None:
+    """Neither one that was there first, nor one that took the place of the pipeline's own."""
+    blue = make(cluster, f"{namespace}-blue", team="blue")
+    late = make(cluster, f"{namespace}-late")
+    account = {"name": "p-shipper", "namespace": namespace}
+    cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    classes.allow(cluster, "default", podNamespaces="All")
+    write(cluster, namespace, {"podNamespaces": "Selector", "podNamespaceSelector": BLUE})
+    await eventually(lambda: ready_reason(cluster, namespace) == "ForeignChild", within_s=WITHIN_S)
+    at_first, could_read = bound(cluster, namespace), may(cluster, namespace, blue)
+
+    here = f"--namespace={namespace}"
+    cluster.kubectl("delete", "serviceaccount/p-shipper", here)
+    label(cluster, late, "team=blue")
+    both = sorted((blue, late))
+    await eventually(lambda: bound(cluster, namespace) == both, within_s=WITHIN_S)
+    taken = {"metadata": {"labels": None, "ownerReferences": None}}
+    patch = ("--type=merge", f"--patch={json.dumps(taken)}")
+    cluster.kubectl("patch", "serviceaccount/p-shipper", here, *patch)
+    await eventually(lambda: bound(cluster, namespace) == [], within_s=WITHIN_S)
+
+    assert (at_first, could_read) == ([], False)
 
 
 async def test_a_namespace_that_is_gone_is_read_to_its_end(

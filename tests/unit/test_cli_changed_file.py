@@ -28,7 +28,7 @@ class Noted:
 async def test_a_file_that_was_refused_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stood in its way may pass, while the file stays as it is."""
+    """What stood in its way may pass, while the file stays as it is since the start."""
     monkeypatch.setattr(up, "WATCH_EVERY_S", 0.001)
     monkeypatch.setattr(up, "AGAIN_AFTER_S", 0.0)
     file = tmp_path / "pipeline.yaml"
@@ -41,9 +41,10 @@ async def test_a_file_that_was_refused_is_tried_again(
             raise CliError("no room")
 
     monkeypatch.setattr(up, "_change", change)
-    watching = asyncio.create_task(up._watch(file, cast("Any", supervisor), False))
-    await asyncio.sleep(0)
+    read = up.Read(file, up._digest(file), cast("Any", None))
+    # Saved while the pipeline starts.
     file.write_text("changed")
+    watching = asyncio.create_task(up._watch(read, cast("Any", supervisor), False))
     await eventually(lambda: len(tries) == 3, what="the third try")
     watching.cancel()
     with suppress(asyncio.CancelledError):

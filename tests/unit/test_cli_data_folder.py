@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.small_disk import small_disk
 from logpipeline.layout import Layout, default_data
 from logpipeline.spec import load
 from logpipeline_cli.arguments import build_parser
@@ -76,6 +77,18 @@ def test_the_data_of_another_pipeline_is_not_deleted(file: Path, tmp_path: Path)
     assert layout.log("collector-0").exists()
 
 
+def test_the_data_of_another_pipeline_is_not_taken_over(file: Path, tmp_path: Path) -> None:
+    """Its files would be deleted by the retention of this one."""
+    layout = ran(resource(tmp_path / "theirs", "other"), tmp_path / "data")
+
+    with pytest.raises(CliError, match=r"has the data of default/other, not of default/mine"):
+        check_usable(layout, load(file))
+    check_usable(layout, load(tmp_path / "theirs" / "pipeline.yaml"))
+    # A version that knows other fields.
+    layout.pipeline.write_text("kind: LogPipeline\nspec: {unknown: 1}\n")
+    check_usable(layout, load(file))
+
+
 def test_data_of_a_pipeline_that_starts_is_not_deleted(file: Path, tmp_path: Path) -> None:
     """It has no record yet, and its streams may be on another server already."""
     layout = ran(file, tmp_path / "data")
@@ -121,6 +134,19 @@ def test_up_takes_an_empty_disk_for_a_part_of_its_data(file: Path, tmp_path: Pat
     (tmp_path / "data" / "notes.txt").touch()
 
     check_usable(Layout(tmp_path / "data"), load(file))
+
+
+def test_what_is_on_a_disk_of_its_own_is_deleted(file: Path, tmp_path: Path) -> None:
+    """The disk stays mounted, and all else goes."""
+    layout = ran(file, tmp_path / "data")
+    with small_disk(layout.data / "nats", size_bytes=1 << 20) as disk:
+        (disk.path / "lost+found").mkdir()
+        (disk.path / "jetstream" / "store").mkdir(parents=True)
+        (disk.path / "jetstream" / "store" / "1.blk").touch()
+
+        assert deleted(file, layout.data) == 0
+
+        assert [path.name for path in layout.data.rglob("*")] == ["nats", "lost+found"]
 
 
 def test_up_takes_a_folder_in_which_it_ran_before(file: Path, tmp_path: Path) -> None:

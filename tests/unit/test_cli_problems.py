@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from logpipeline_cli.problems import UNCONFIRMED_S_MAX, conflicts, id_of, lost, problems, untold
+from logpipeline_cli.problems import (
+    ACKNOWLEDGED_MAX,
+    UNCONFIRMED_S_MAX,
+    acknowledge,
+    acknowledged,
+    conflicts,
+    id_of,
+    lost,
+    problems,
+    untold,
+)
 from logpipeline_cli.tables.status import standing
 
 LOSS = {
@@ -63,6 +75,40 @@ def test_a_volume_that_is_read_again_whole_is_no_problem() -> None:
     """It is told by the condition `Complete`, by a metric and in the log."""
     changes = {"collectors": [{"member": "c", "partitions": [gone(again_from=5)]}]}
     assert list(problems(status() | changes)) == []
+
+
+def test_files_that_were_deleted_for_room_are_told_once_a_collector() -> None:
+    """However many partitions it owns; the disk is one."""
+    rows = [{"partition": n, "problem": None, "removed_for_room_bytes": 1024 * n} for n in range(3)]
+    [told] = problems(status(collectors=[{"member": "c-0", "partitions": rows}]))
+    assert told.startswith("c-0: 3.0 KiB of rotated files were deleted before their age")
+
+
+class Remembering:
+    """A bucket of one key. A fake: only the limit of what is remembered is looked at."""
+
+    def __init__(self, known: dict[str, float]) -> None:
+        self.value = json.dumps(known).encode()
+
+    async def get(self, key: str) -> SimpleNamespace:
+        """Return the entry."""
+        return SimpleNamespace(value=self.value, revision=1)
+
+    async def swap(self, key: str, value: bytes, *, revision: int) -> None:
+        """Replace it."""
+        self.value = value
+
+
+async def test_of_too_many_acknowledged_losses_the_oldest_are_forgotten() -> None:
+    """Never the ones that a person has just named."""
+    bucket = Remembering({f"old {n}": float(n) for n in range(ACKNOWLEDGED_MAX)})
+
+    await acknowledge(cast("Any", bucket), ["new"])
+
+    known = await acknowledged(cast("Any", bucket))
+    assert len(known) == ACKNOWLEDGED_MAX
+    assert "new" in known
+    assert "old 0" not in known
 
 
 def of_table(**row: Any) -> dict[str, Any]:
@@ -149,6 +195,30 @@ def test_every_table_has_its_line_in_the_status() -> None:
                 "collectors": [
                     {
                         "member": "c",
+                        "partitions": [
+                            {"partition": 0, "problem": None, "snapshot_problem": "too slow"}
+                        ],
+                    }
+                ]
+            },
+            "c: partition 0: too slow",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
+                        "partitions": [{"partition": 0, "problem": None, "forgotten_sources": 7}],
+                    }
+                ]
+            },
+            "c: partition 0: 7 sources are forgotten, since a host has too many or too long names",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
                         "dead_letters_not_kept": [{"host": "h", "messages": 3, "bytes": 2048}],
                     }
                 ]
@@ -169,6 +239,18 @@ def test_every_table_has_its_line_in_the_status() -> None:
             },
             "s: cannot read /var/log/secret.log (permission denied: let the shipper's user read "
             "it) and 2 more",
+        ),
+        (
+            {
+                "shippers": [
+                    {
+                        "name": "s",
+                        "unreadable_total": 1,
+                        "unreadable": [{"path": "/var/log", "reason": "too-many-folders"}],
+                    }
+                ]
+            },
+            "s: cannot read /var/log (too many folders: new ones below it are not read",
         ),
         ({"shippers": [{"name": "s", "quarantined": 2}]}, "2 messages were refused"),
         ({"shippers": [{"name": "s", "refused_hosts": ["a b"]}]}, "the names of 1 hosts"),

@@ -13,12 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.partition_files import PLACE, Writer, contents, opened
+from components.partition_files import (
+    NS,
+    PLACE,
+    FailingDescriptors,
+    Writer,
+    contents,
+    opened,
+)
 from logpipeline.records import Question
 from logpipeline_collector.files import commit, volume
 from logpipeline_collector.files.commit import FILES_ONE_BY_ONE_MAX
 from logpipeline_collector.files.committed import committed_files
-from logpipeline_collector.sink import SinkFailed
+from logpipeline_collector.sink import SinkFailed, SinkFull
 
 # Hundreds of folders: on a disk that is synchronised for each commit they take their time.
 MEMORY = Path("/dev/shm")
@@ -131,6 +138,126 @@ def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path, others:
 
     assert again.damaged_bytes == 4
     assert [known.offset for known in again.asked("h", Question())] == [4]
+
+
+@pytest.mark.parametrize("left", [0, 4])
+def test_lines_go_on_behind_a_cut(tmp_path: Path, left: int) -> None:
+    """Of an active file, as `: > app.log` and logrotate's copytruncate make one. What was cut is
+    damage, counted once, and no zeros stand in its place; also after a crash before the next
+    commit.
+    """
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\ntwo\n")
+    writer.commit()
+    os.truncate(tmp_path / "logs" / PLACE, left)
+    writer.take(b"three\nfour\n")
+    assert writer.partition.damaged_bytes == 8 - left
+    writer.partition.close()
+    again = Writer(opened(tmp_path), start=8, sequence=1)
+    assert contents(tmp_path) == b"one\ntwo\n"[:left]
+    again.take(b"three\n")
+    again.commit()
+
+    assert contents(tmp_path) == b"one\ntwo\n"[:left] + b"three\n"
+    assert again.partition.damaged_bytes == 8 - left
+
+
+def test_a_message_that_is_not_taken_leaves_a_cut_as_it_is(tmp_path: Path) -> None:
+    """Bytes that are taken back are not replaced by zeros."""
+    descriptors = FailingDescriptors()
+    writer = Writer(opened(tmp_path, descriptors=descriptors))
+    writer.take(b"one\n")
+    writer.commit()
+    os.truncate(tmp_path / "logs" / PLACE, 0)
+    descriptors.write_errno = errno.ENOSPC
+    with pytest.raises(SinkFull):
+        writer.take(b"two\n")
+
+    assert contents(tmp_path) == b""
+    assert writer.partition.damaged_bytes == 4
+
+
+@pytest.mark.parametrize("others", [0, FILES_ONE_BY_ONE_MAX])
+def test_no_commit_is_made_of_a_file_that_was_cut(tmp_path: Path, others: int) -> None:
+    """The stream still has what is not committed. However many files the commit has."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.take(b"two\n")
+    for number in range(others):
+        writer.take(b"x\n", host=f"other{number}")
+    os.truncate(tmp_path / "logs" / PLACE, 6)
+    with pytest.raises(SinkFailed, match="cut by another program"):
+        writer.commit()
+    writer.partition.close()
+    again = opened(tmp_path)
+
+    assert contents(tmp_path) == b"one\n"
+    assert [known.offset for known in again.asked("h", Question())] == [4]
+
+
+def test_uncommitted_lines_in_a_file_that_was_cut_are_read_again(tmp_path: Path) -> None:
+    """The process ends: the stream still has them."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.take(b"two\n")
+    os.truncate(tmp_path / "logs" / PLACE, 0)
+    with pytest.raises(SinkFailed, match="cut by another program"):
+        writer.take(b"three\n")
+    writer.partition.close()
+    again = opened(tmp_path)
+
+    assert again.damaged_bytes == 4
+    assert contents(tmp_path) == b""
+
+
+def packed_file(folder: Path) -> Path:
+    """Return a compressed file of ten lines, of 400 bytes."""
+    writer = Writer(opened(folder, rotate_bytes=400, compression="gzip"))
+    writer.take(b"".join(os.urandom(19).hex().encode() + b" \n" for _ in range(10)))
+    writer.commit()
+    sink = writer.partition.sink
+    sink.rotate(NS / 1e9)
+    sink.maintain(NS / 1e9)
+    writer.partition.close()
+    (path,) = (folder / "logs").rglob("*.gz")
+    return path
+
+
+def test_a_compressed_file_that_was_taken_away_is_named(tmp_path: Path) -> None:
+    """At the next start, once; and it is no longer listed."""
+    packed_file(tmp_path).unlink()
+
+    for _ in range(2):
+        partition = opened(tmp_path)
+        assert partition.damaged_bytes == 400
+        partition.close()
+    assert list(committed_files(tmp_path)) == []
+
+
+def test_a_compressed_file_that_was_cut_is_named_and_kept(tmp_path: Path) -> None:
+    """About as much is gone of its lines as of its bytes; what is left can still be read."""
+    path = packed_file(tmp_path)
+    os.truncate(path, path.stat().st_size // 2)
+
+    for _ in range(2):
+        partition = opened(tmp_path)
+        assert partition.damaged_bytes == pytest.approx(200, abs=2)
+        partition.close()
+    assert [file.path for file in committed_files(tmp_path)] == [path]
+
+
+def test_retention_names_what_it_does_not_find(tmp_path: Path) -> None:
+    """Another program removed it before; the rest of what is due is removed."""
+    path = packed_file(tmp_path)
+    partition = opened(tmp_path, retention_age_s=1.0)
+    path.unlink()
+    partition.sink.maintain(NS / 1e9 + 3600)
+    partition.sink.maintain(NS / 1e9 + 3600)
+
+    assert partition.damaged_bytes == 400
+    assert list(committed_files(tmp_path)) == []
 
 
 class FailingKernel:

@@ -223,6 +223,8 @@ def test_a_disk_that_gets_full_costs_old_files_and_never_the_active_one(tmp_path
 
     assert [path.read_bytes()[:1] for path in rotated(tmp_path)] == [b"c"]
     assert contents(tmp_path) == b"active\n"
+    assert writer.partition.removed.bytes == {"age": 0, "size": 0, "disk": 200}
+    assert writer.partition.removed.for_room_s > time.time() - 60
 
 
 def test_folders_that_are_empty_go_with_their_last_file(tmp_path: Path) -> None:

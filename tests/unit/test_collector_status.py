@@ -8,8 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from logpipeline.deduplication import Loss
+from logpipeline import json_text, wire
+from logpipeline.deduplication import COUNT_MAX, Loss
 from logpipeline_collector.reports import LOSSES_LISTED_MAX, MISSING_LISTED_MAX, encoded_report
+from logpipeline_collector.sink import Removed
 
 BYTES_MAX = 1024 * 1024 - 1024
 SHORT = "/var/log/containers/app.log"
@@ -44,13 +46,26 @@ def test_a_status_fits_into_a_message(partitions: int, name: str, listed: int) -
         assert row["lost_bytes"] == 250
 
 
+def test_a_status_can_be_read_whatever_was_counted() -> None:
+    """Who cannot read it hears nothing of losses and damage."""
+    made = worker(0, SHORT)
+    made.owned.writer.lines = 5 * wire.OFFSET_MAX
+    made.owned.lag.bytes = 2**64
+    text = encoded_report(context(), cast("Any", [made]), bytes_max=BYTES_MAX)
+
+    assert json_text.parse(text)["partitions"][0]["lines"] == COUNT_MAX
+
+
 def worker(partition: int, name: str) -> Any:
     """Return a partition with 250 losses of a byte, and 60 sources with holes."""
     losses = [
         ("h", name, Loss("0" * 16, number, number + 1, "rotated", 1)) for number in range(250)
     ]
     writer = Numbers(
-        lost_bytes=250, losses=lambda: losses, missing=lambda: [("h", name, 1) for _ in range(60)]
+        lost_bytes=250,
+        losses=lambda: losses,
+        missing=lambda: [("h", name, 1) for _ in range(60)],
+        removed=Removed(),
     )
     held = SimpleNamespace(record=SimpleNamespace(succession=None))
     nothing: dict[str, Any] = {"problem": None, "commit_problem": None, "warning": ""}

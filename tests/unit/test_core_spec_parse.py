@@ -106,6 +106,12 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"local": {"shippers": [{"name": "a", "files": [{"include": ["*.log"]}]}]}},
          "spec.local.shippers[0].files[0].include[0]: expected something like /var/log/*.log, "
          'found "*.log"'),
+        ({"local": {"shippers": [{"name": "a", "files": [{"include": ["/var/log/"]}]}]}},
+         "spec.local.shippers[0].files[0].include[0]: expected something like /var/log/*.log, "
+         'found "/var/log/"'),
+        ({"local": {"shippers": [{"name": "a", "files": [{"include": ["~/../*.log"]}]}]}},
+         "spec.local.shippers[0].files[0].include[0]: expected something like /var/log/*.log, "
+         'found "~/../*.log"'),
         ({"consumers": [{"name": "a", "deliverPolicy": "byStartTime",
                          "optStartTime": "2026-02-30T00:00:00Z"}]},
          'spec.consumers[0].optStartTime: no such time: "2026-02-30T00:00:00Z"'),

@@ -173,6 +173,17 @@ def test_a_node_gets_a_user_of_its_own() -> None:
     assert all("node-1" in subject or "status" in subject for subject in allowed)
 
 
+def test_a_token_for_a_node_without_a_pod_there_is_no_shippers() -> None:
+    """`kubectl create token --bound-object-kind=Node` makes one for any node."""
+    token = API.token(AUDIENCE, pod=None)
+    request = replace(Request.decode(asked()), token=token)
+    answer = Answers(resource({"partitions": 2}), ISSUER, lambda: KEYS).answer(request, 1)
+    response = claims_of(answer.payload)["nats"]
+
+    assert not response.get("jwt")
+    assert "does not name a pod" in response["error"]
+
+
 def test_who_looks_gets_a_user_that_only_looks() -> None:
     """In an account without streams, with an inbox that no other reader hears."""
     token = API.token(AUDIENCE, account="prod-reader", pod=None, node=None)

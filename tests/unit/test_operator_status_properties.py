@@ -163,8 +163,8 @@ def test_a_time_changes_with_its_status_only_and_never_goes_back(
 @share
 @given(any_facts())
 def test_the_same_look_again_is_no_write_and_no_event(facts: Facts) -> None:
-    """An idle pipeline causes no write, whatever state it is in."""
-    first = status_of(facts, None, NOW)
+    """An idle pipeline causes no write, whatever state it is in, and whoever wrote its claim."""
+    first = status_of(facts, {"claimedAt": "2026-05-04T00:00:00.123Z"}, NOW)
     second = status_of(facts, first, later(CHECKED_EVERY_S - 1))
 
     assert not is_changed(first, second)

@@ -100,6 +100,19 @@ async def test_positions_of_a_former_version_come_back(tmp_path: Path) -> None:
     assert (found.sources, found.unseen) == (STATE.sources, Unseen())
 
 
+async def test_only_a_folder_in_which_nothing_was_saved_is_at_its_first_start(
+    tmp_path: Path,
+) -> None:
+    """What is there at the first start may be left out: positions that are lost do not count."""
+    assert checkpoint.load(tmp_path, BOOT).is_first
+
+    (await saved(tmp_path)).close()
+    assert not checkpoint.load(tmp_path, BOOT).is_first
+
+    (tmp_path / "positions").unlink()
+    assert not checkpoint.load(tmp_path, BOOT).is_first
+
+
 def test_files_that_were_never_seen_are_counted_for_a_week() -> None:
     """So that whoever looks seldom is told of them, and a check is green again some day."""
     unseen = Unseen().more(2, 100.0).more(1, 200.0)

@@ -17,6 +17,7 @@ from logpipeline_shipper.files import directory_scan
 from logpipeline_shipper.files.directory_scan import roots_of
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
+from logpipeline_shipper.files.open_file import Moved, OpenFolder, open_reader
 from waiting import eventually
 
 NEVER_S = 3600.0
@@ -213,6 +214,94 @@ def test_a_link_of_a_container_leads_to_a_log_only(
     assert ("symbolic-link" in folder.chain.unreadable) is not is_read
 
 
+def swapped_for_a_link(folder: Path, target: Path) -> None:
+    """Put a link to *target* in the place of *folder*, as its owner can."""
+    folder.rename(folder.with_name("old"))
+    folder.symlink_to(target)
+
+
+@pytest.mark.parametrize("is_pod", [False, True])
+def test_a_folder_that_becomes_a_link_is_gone(tmp_path: Path, *, is_pod: bool) -> None:
+    """With the folders below it, which are known by now: their names may lead anywhere."""
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    for box in (tree / "web_shop_0a1b/box", outside / "box"):
+        box.mkdir(parents=True)
+        (box / "0.log").write_bytes(b"a line\n")
+    (outside / "box" / "1.log").write_bytes(b"secret\n")
+    host = (
+        HostSources(host="h", pods_dir=tree)
+        if is_pod
+        else HostSources(host="h", include=(f"{tree}/**/*.log",))
+    )
+    [root] = roots_of(host, lambda path, reason: None)
+    root.look()
+    [upper] = root.subfolders.values()
+    upper.look()
+    [lower] = upper.subfolders.values()
+    assert lower.look()
+    assert len(lower.listings) == 1
+
+    swapped_for_a_link(upper.path, outside)
+
+    assert not lower.look()
+    assert not upper.look()
+    assert (lower.listings, upper.subfolders) == ({}, {})
+
+
+@pytest.mark.parametrize("is_pod", [False, True])
+def test_a_listed_file_is_not_opened_through_a_link(tmp_path: Path, *, is_pod: bool) -> None:
+    """Even if it is the very file: what else the folder of the link shows is not ours to read."""
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    for box in (tree / "web_shop_0a1b/box", outside / "box"):
+        box.mkdir(parents=True)
+    path = tree / "web_shop_0a1b/box/0.log"
+    path.write_bytes(b"a line\n")
+    (outside / "box/0.log").hardlink_to(path)
+    host = (
+        HostSources(host="h", pods_dir=tree)
+        if is_pod
+        else HostSources(host="h", include=(f"{tree}/**/*.log",))
+    )
+    [listing] = Discovery([host], skipped=lambda path, reason: None).scan()
+
+    swapped_for_a_link(tree / "web_shop_0a1b", outside)
+
+    with pytest.raises(Moved):
+        open_reader(listing.files[0], follow_link=is_pod)
+
+
+def test_links_in_the_path_that_an_administrator_wrote_are_followed(tmp_path: Path) -> None:
+    """In the part of a pattern before its first wildcard, also as the last folder of it."""
+    box = tmp_path / "disk" / "logs" / "app"
+    box.mkdir(parents=True)
+    (box / "app.log").write_bytes(b"a line\n")
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    (tmp_path / "linked").symlink_to(tmp_path / "data" / "logs")
+    for root in (tmp_path / "linked", tmp_path / "data" / "logs"):
+        host = HostSources(host="h", include=(f"{root}/*/*.log",))
+        [listing] = Discovery([host], skipped=lambda path, reason: None).scan()
+
+        reader = open_reader(listing.files[0], follow_link=False)
+        assert reader.read(0, 100) == b"a line\n"
+        reader.close()
+
+
+def test_a_look_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    """Neither one that finds its folder nor one that meets a link half-way."""
+    (tmp_path / "a/b/c").mkdir(parents=True)
+    (tmp_path / "a/link").symlink_to("b")
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+
+    OpenFolder(tmp_path / "a/b/c", tmp_path).__exit__()
+    with pytest.raises(NotADirectoryError):
+        OpenFolder(tmp_path / "a/link/c", tmp_path)
+
+    descriptor = os.dup(0)
+    os.close(descriptor)
+    assert descriptor == lowest_free
+
+
 async def test_changes_are_told_at_once(tmp_path: Path) -> None:
     """New folders, files, writes, rotations and deletions need no rescan."""
     async with discovering(HostSources(host="h", include=(f"{tmp_path}/**",))) as seen:
@@ -314,20 +403,20 @@ async def test_a_folder_is_told_each_time_that_it_cannot_be_looked_into(
     folder.mkdir()
     host = HostSources(host="h", include=(f"{tmp_path}/*/*.log",))
     trouble, fine = (folder.name, "EACCES"), (folder.name, "")
-    look_into = directory_scan.look_into
+    open_folder = directory_scan.open_folder
 
-    def denied(path: Path, *, follow_link: bool) -> directory_scan.View:
+    def denied(path: Path, root: Path) -> OpenFolder:
         if path == folder:
             raise directory_scan.FolderUnreadable("EACCES")
-        return look_into(path, follow_link=follow_link)
+        return open_folder(path, root)
 
     async with discovering(host, rescan_s=0.02, is_watching=False) as seen:
         for _ in range(2):
-            monkeypatch.setattr(directory_scan, "look_into", denied)
+            monkeypatch.setattr(directory_scan, "open_folder", denied)
             await eventually(lambda: seen.troubles[-1:] == [trouble])
             monkeypatch.undo()
             await eventually(lambda: seen.troubles[-1:] == [fine])
-        monkeypatch.setattr(directory_scan, "look_into", denied)
+        monkeypatch.setattr(directory_scan, "open_folder", denied)
         await eventually(lambda: seen.troubles[-1:] == [trouble])
         folder.rmdir()
         await eventually(lambda: seen.troubles[-1:] == [fine])

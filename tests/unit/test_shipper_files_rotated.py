@@ -16,7 +16,7 @@ from components.log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joi
 from logpipeline_shipper import file_owners
 from logpipeline_shipper.file_owners import HELD_GROWING_S, HELD_S
 from logpipeline_shipper.files.chunk import Chunk
-from logpipeline_shipper.files.directory_scan import chain_files
+from logpipeline_shipper.files.directory_scan import chain_files, open_folder
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Unreadable, open_reader
@@ -520,7 +520,8 @@ def test_the_times_of_numbered_files_show_which_is_the_oldest(
     (tmp_path / "app.log").write_text("3\n")
     names = {path.name for path in tmp_path.iterdir()}
 
-    [files] = chain_files(tmp_path, names, follow_link=False).values()
+    with open_folder(tmp_path, tmp_path) as folder:
+        [files] = chain_files(folder, names, follow_link=False).values()
 
     assert [file.path.read_text() for file in files] == ["0\n", "1\n", "2\n", "3\n"]
 
@@ -583,5 +584,6 @@ def test_a_removed_log_that_is_written_for_too_long_is_told(tmp_path: Path) -> N
 
 def seen_identity(path: Path) -> tuple[int, int, int]:
     """Return the identity of *path* as a listing shows it."""
-    [[file]] = chain_files(path.parent, {path.name}, follow_link=False).values()
+    with open_folder(path.parent, path.parent) as folder:
+        [[file]] = chain_files(folder, {path.name}, follow_link=False).values()
     return file.identity

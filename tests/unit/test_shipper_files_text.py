@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logpipeline_shipper.files.directory_scan import TextCheck, chain_files
+from logpipeline_shipper.files.directory_scan import TextCheck, chain_files, open_folder
 from logpipeline_shipper.files.listing import ChainFile
 
 WTMP = (b"\2\0\0\0" + bytes(28) + b"root" + bytes(348)) * 100
@@ -12,7 +12,8 @@ WTMP = (b"\2\0\0\0" + bytes(28) + b"root" + bytes(348)) * 100
 
 def seen(path: Path) -> ChainFile:
     """Return *path* as a listing shows it."""
-    [[file]] = chain_files(path.parent, {path.name}, follow_link=False).values()
+    with open_folder(path.parent, path.parent) as folder:
+        [[file]] = chain_files(folder, {path.name}, follow_link=False).values()
     return file
 
 

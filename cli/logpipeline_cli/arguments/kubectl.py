@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 
-from logpipeline_cli.arguments import inspection, pipeline
+from logpipeline_cli.arguments import inspection, pipeline, streams
 from logpipeline_cli.arguments.parser import Command, Parser, add_commands, add_global, add_output
 
 PROGRAM = "kubectl logpipeline"
@@ -73,6 +73,10 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
+def _dlq(parser: argparse.ArgumentParser) -> None:
+    streams.add_dlq(parser, _nats)
+
+
 def _audit(parser: argparse.ArgumentParser) -> None:
     _collectors(parser)
     inspection.add_audit(parser)
@@ -133,6 +137,15 @@ COMMANDS = (
         example="kubectl logpipeline losses -n logging --pipeline prod",
         add=_losses,
         run="cluster.commands:losses",
+    ),
+    Command(
+        name="dlq",
+        help="list dead letters, show one, send them again, or delete them",
+        description="Look at the messages that could not be collected, or that a consumer gave\n"
+        "up; send them again, or delete them.",
+        example="kubectl logpipeline dlq ls -n logging --pipeline prod",
+        add=_dlq,
+        run="cluster.commands:dlq",
     ),
     Command(
         name="tail",

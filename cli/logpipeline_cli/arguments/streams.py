@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 
 from logpipeline_cli.arguments.parser import (
+    Adder,
     Command,
     add_action,
     add_multiline,
@@ -260,6 +261,16 @@ def _replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _dlq(parser: argparse.ArgumentParser) -> None:
+    add_dlq(parser, _pipeline_and_nats)
+
+
+def _pipeline_and_nats(parser: argparse.ArgumentParser) -> None:
+    add_pipeline(parser)
+    add_nats(parser)
+
+
+def add_dlq(parser: argparse.ArgumentParser, where: Adder) -> None:
+    """Add the actions of `dlq`; *where* adds to each the options that choose the pipeline."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     ls = add_action(
         actions,
@@ -268,7 +279,7 @@ def _dlq(parser: argparse.ArgumentParser) -> None:
         "Count the dead letters by reason, partition, host, source and consumer, or list them one\n"
         "by one, the newest first. One that is waiting has not been made a letter by a collector\n"
         "yet.",
-        "logpipeline dlq ls --reason max-deliver --since 2h",
+        f"{parser.prog} ls --reason max-deliver --since 2h",
     )
     ls.add_argument("--all", action="store_true", help="list them one by one, with their numbers")
     ls.add_argument(
@@ -284,7 +295,7 @@ def _dlq(parser: argparse.ArgumentParser) -> None:
         "show",
         "print one dead letter",
         "Print a dead letter with all its fields, and its message as text.",
-        "logpipeline dlq show 17",
+        f"{parser.prog} show 17",
     )
     show.add_argument("number", type=count, metavar="NUMBER", help="its number, see `dlq ls --all`")
     show.add_argument("--raw", action="store_true", help="only the message, byte for byte")
@@ -294,18 +305,17 @@ def _dlq(parser: argparse.ArgumentParser) -> None:
         "send the messages of dead letters again",
         "Publish messages again on their subjects, and delete their letters. All readers of a\n"
         "host get them again; collectors and the table recognise them, and write no line twice.",
-        "logpipeline dlq retry --reason max-deliver",
+        f"{parser.prog} retry --reason max-deliver",
     )
     purge = add_action(
         actions,
         "purge",
         "delete dead letters",
         "Delete dead letters, after confirmation. Their messages stay in their streams.",
-        "logpipeline dlq purge --reason bad-version",
+        f"{parser.prog} purge --reason bad-version",
     )
     for action in (ls, show, retry, purge):
-        add_pipeline(action)
-        add_nats(action)
+        where(action)
     add_output(ls)
     _letter_filters(ls)
     for action in (retry, purge):

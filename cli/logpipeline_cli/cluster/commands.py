@@ -1,5 +1,5 @@
 """The commands of ``kubectl logpipeline`` that ask the API server and NATS: ``status``, ``top``,
-``console``, ``losses``, ``tail`` and ``plan``.
+``console``, ``losses``, ``dlq``, ``tail`` and ``plan``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from logpipeline.spec.crd import UNCHECKED_AFTER_S
 from logpipeline_cli.cluster.api import Api, Forbidden, NotFound
 from logpipeline_cli.cluster.nats import READER_TOKEN_S, reached
 from logpipeline_cli.cluster.session import Found, find, session
+from logpipeline_cli.commands import dlq as local_dlq
 from logpipeline_cli.commands import losses as local_losses
 from logpipeline_cli.commands import status as local_status
 from logpipeline_cli.commands import tail as local_tail
@@ -39,6 +40,14 @@ def losses(args: argparse.Namespace) -> int:
         found = find(cluster, args.pipeline)
         with reached(found, args.nats, only_looks=not args.acknowledge) as target:
             return asyncio.run(local_losses.show(target, args))
+
+
+def dlq(args: argparse.Namespace) -> int:
+    """List dead letters, show one, send them again, or delete them."""
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline)
+        with reached(found, args.nats) as target:
+            return local_dlq.act(target, args)
 
 
 def tail(args: argparse.Namespace) -> int:

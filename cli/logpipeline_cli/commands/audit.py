@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -92,13 +93,18 @@ def repeat(audit: Audit, nodes: Sequence[Node], args: argparse.Namespace) -> int
             print_json(_fields(result))
         else:
             _print(result)
-        code = code if result.is_clean else EXIT_FAILED
+        if not (result.is_clean and result.sources):
+            code = EXIT_FAILED
         if not every_s:
             return code
+        # A service's output is kept back until there is much of it.
+        sys.stdout.flush()
         time.sleep(every_s)
 
 
 def _print(result: Result) -> None:
+    if not result.sources:
+        print("no log file was found, and nothing compared: see what the shippers include")
     counts = f"{result.files} files of {result.sources} sources"
     print(
         f"{bytes_text(result.compared)} of {bytes_text(result.size)} compared ({counts}), "

@@ -23,7 +23,7 @@ from logpipeline.layout import Layout, default_data
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.observe import logs
 from logpipeline.process import keep_freed_memory
-from logpipeline.spec import LogPipeline, load
+from logpipeline.spec import LogPipeline, expand_local, load
 from logpipeline_cli import fshipper
 from logpipeline_cli.errors import CliError, UsageError
 from logpipeline_cli.local.parts import die_with_parent
@@ -107,13 +107,15 @@ def ship(args: argparse.Namespace) -> int:
         config = _one_file(args)
         return run_until_stopped("shipper", lambda stop: serve(config, stop))
     pipeline = load(Path(args.file))
+    home = Layout(default_data(pipeline.namespace, pipeline.name))
+    pipeline = expand_local(pipeline, home.data)
     names = [shipper.name for shipper in pipeline.spec.local.shippers]
     name = args.name or (names[0] if len(names) == 1 else None)
     if name is None or name not in names:
         known = ", ".join(names) or "none: list them in spec.local.shippers"
         raise CliError(f"say which shipper to run with --name; the resource has: {known}")
     data = Path(args.data) if args.data else None
-    folder = data or Layout(default_data(pipeline.namespace, pipeline.name)).shipper(name)
+    folder = data or home.shipper(name)
     if args.kubernetes and not args.host:
         raise UsageError("--kubernetes needs the node's name: give --host $(NODE_NAME)")
     host, port = http_address(args.http)

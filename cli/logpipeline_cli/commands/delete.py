@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from logpipeline.layout import Layout, RunRecord
 from logpipeline.nats.options import without_secret
@@ -15,7 +15,7 @@ from logpipeline.plan.observe import found_stream
 from logpipeline.plan.removal import remove
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
-from logpipeline_cli.local.data_folder import check_removable, only_one
+from logpipeline_cli.local.data_folder import LOST_AND_FOUND, check_removable, only_one
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_pipeline, find_target
 
@@ -99,10 +99,22 @@ async def _remove(target: Target) -> list[str]:
 def _remove_data(layout: Layout) -> list[str]:
     """Delete what the pipeline wrote into its folder, and the folder if nothing else is in it."""
     for path in layout.everything:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    if not any(layout.data.iterdir()):
+        _delete(path)
+    # A service's user may not delete a folder of /var/lib.
+    with suppress(OSError):
         layout.data.rmdir()
     return [f"the data in {layout.data}"]
+
+
+def _delete(path: Path) -> None:
+    """Delete *path* with all in it; of a mounted disk, its content."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    is_disk = path.is_mount()
+    for each in path.iterdir():
+        # That of the file system itself.
+        if not (is_disk and each.name == LOST_AND_FOUND):
+            _delete(each)
+    if not is_disk:
+        path.rmdir()

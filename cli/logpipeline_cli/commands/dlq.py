@@ -18,7 +18,7 @@ from logpipeline_cli.dead_letters.entries import Choice, DeadStream, Entry, Grou
 from logpipeline_cli.dead_letters.sending import CannotSend, send_again
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.output import agreed, bytes_text, print_json, table, write_content
-from logpipeline_cli.target import connected, find_target
+from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
 
 # Refusals that are printed one by one; all are counted.
@@ -27,12 +27,16 @@ REFUSALS_SHOWN_MAX = 20
 
 def run(args: argparse.Namespace) -> int:
     """Carry out the action; exit 1 if a part of it failed."""
+    return act(find_target(file=args.file, data=args.data, nats=args.nats), args)
+
+
+def act(target: Target, args: argparse.Namespace) -> int:
+    """Carry out the action on the letters of *target*; exit 1 if a part of it failed."""
     action = {"ls": _ls, "show": _show, "retry": _retry, "purge": _purge}[args.action]
-    return asyncio.run(_with_stream(action, args))
+    return asyncio.run(_with_stream(action, target, args))
 
 
-async def _with_stream(action: Any, args: argparse.Namespace) -> int:
-    target = find_target(file=args.file, data=args.data, nats=args.nats)
+async def _with_stream(action: Any, target: Target, args: argparse.Namespace) -> int:
     async with connected(target, "dlq") as js:
         return int(await action(DeadStream(js, target.pipeline), args))
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the resource until SIGINT or SIGTERM, then drain."""
     file = Path(args.file)
     console = _console_address(args.console)
+    # Before it is loaded: what is saved while the pipeline starts is a change.
+    seen = _digest(file)
     pipeline = load(file)
     layout = Layout(
         Path(args.data).absolute() if args.data else default_data(pipeline.namespace, pipeline.name)
@@ -52,8 +55,17 @@ def run(args: argparse.Namespace) -> int:
     logs.setup("up", format="text")
     # Inherited by all parts; one that is stricter stays.
     os.umask(os.umask(OTHERS) | OTHERS)
-    asyncio.run(_up(file, pipeline, layout, args, console))
+    asyncio.run(_up(Read(file, seen, pipeline), layout, args, console))
     return EXIT_OK
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A resource with the *file* that it was read from, and the digest of what stood there."""
+
+    file: Path
+    digest: bytes | None
+    pipeline: LogPipeline
 
 
 def _console_address(given: str | None) -> tuple[str, int] | None:
@@ -73,8 +85,7 @@ def _console_address(given: str | None) -> tuple[str, int] | None:
 
 
 async def _up(
-    file: Path,
-    pipeline: LogPipeline,
+    read: Read,
     layout: Layout,
     args: argparse.Namespace,
     console: tuple[str, int] | None,
@@ -84,7 +95,7 @@ async def _up(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running(
-        pipeline,
+        read.pipeline,
         layout,
         nats=args.nats,
         allow_data_loss=args.allow_data_loss,
@@ -92,8 +103,8 @@ async def _up(
     ) as supervisor:
         if supervisor.held:
             log.error(
-                "a part of the resource waits, and the streams stay as they are; to apply it, "
-                "change the file, or start again with --allow-data-loss",
+                "a part of the resource waits, and the pipeline runs as before; change the file, "
+                "or start again with --allow-data-loss if messages may be deleted for it",
                 extra={"why": supervisor.held},
             )
         if not supervisor.pipeline.spec.local.shippers:
@@ -106,11 +117,11 @@ async def _up(
             extra={"data": str(layout.data), "files": str(layout.data / "collectors")},
         )
         async with asyncio.TaskGroup() as tasks:
-            watcher = tasks.create_task(_watch(file, supervisor, args.allow_data_loss))
+            watcher = tasks.create_task(_watch(read, supervisor, args.allow_data_loss))
             if console is not None:
                 host, port = console
                 tasks.create_task(
-                    keep_console(layout, host=host, port=port, name=pipeline.name, stop=stop)
+                    keep_console(layout, host=host, port=port, name=read.pipeline.name, stop=stop)
                 )
             await stop.wait()
             watcher.cancel()
@@ -127,11 +138,11 @@ def _shown() -> Callable[[str, str], None]:
     return show
 
 
-async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:
-    """Apply *file* when its content changes; a file with mistakes changes nothing. What keeps it
-    from being applied stands in the record until it is.
+async def _watch(read: Read, supervisor: Supervisor, allow_data_loss: bool) -> None:
+    """Apply the file when it holds something else than was *read*; a file with mistakes changes
+    nothing. What keeps it from being applied stands in the record until it is.
     """
-    seen, problem, again_at = _digest(file), "", 0.0
+    file, seen, problem, again_at = read.file, read.digest, "", 0.0
     while True:
         await asyncio.sleep(WATCH_EVERY_S)
         now, time_s = _digest(file), asyncio.get_running_loop().time()

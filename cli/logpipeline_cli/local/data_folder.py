@@ -54,12 +54,14 @@ def make(layout: Layout) -> None:
 
 
 def check_usable(layout: Layout, pipeline: LogPipeline) -> None:
-    """Check that no file of others stands where *pipeline* would write its own.
+    """Check that no file of others, and of no other pipeline, stands where *pipeline* would write
+    its own.
 
     Raises:
         CliError: files of others would be replaced now, or removed with the pipeline's data.
     """
     if _is_ours(layout, pipeline):
+        _check_owner(layout, pipeline)
         return
     for path in layout.everything:
         if _holds_something(path):
@@ -80,13 +82,7 @@ def check_removable(layout: Layout, pipeline: LogPipeline) -> None:
             f"{layout.data} is not a data folder of `logpipeline up`, which leaves a "
             f"{layout.lock_file.name} there: nothing in it is deleted"
         )
-    owner = _owner(layout)
-    if owner is not None and owner != (pipeline.namespace, pipeline.name):
-        raise CliError(
-            f"{layout.data} has the data of {'/'.join(owner)}, not of "
-            f"{pipeline.namespace}/{pipeline.name}: give the folder and the resource that belong "
-            "together"
-        )
+    _check_owner(layout, pipeline, is_needed=True)
 
 
 def check_outside(file: Path, layout: Layout) -> None:
@@ -109,6 +105,24 @@ def _is_ours(layout: Layout, pipeline: LogPipeline) -> bool:
     # in all versions. `collect` and `ship` alone use the default folder, and lock nothing.
     default = default_data(pipeline.namespace, pipeline.name).absolute()
     return layout.lock_file.is_file() or layout.data == default
+
+
+def _check_owner(layout: Layout, pipeline: LogPipeline, *, is_needed: bool = False) -> None:
+    """Check that *layout* has no data of another pipeline. If the owner *is needed*, one that
+    cannot be read is an error: else it may be of another version.
+    """
+    try:
+        owner = _owner(layout)
+    except CliError:
+        if is_needed:
+            raise
+        return
+    if owner is not None and owner != (pipeline.namespace, pipeline.name):
+        raise CliError(
+            f"{layout.data} has the data of {'/'.join(owner)}, not of "
+            f"{pipeline.namespace}/{pipeline.name}: give the folder and the resource that belong "
+            "together"
+        )
 
 
 def _owner(layout: Layout) -> tuple[str, str] | None:

@@ -22,7 +22,7 @@ from logpipeline.plan.diff import make_plan
 from logpipeline.plan.model import Kind
 from logpipeline.plan.observe import JetStreamOff, account_of, observe
 from logpipeline.plan.trim import trim_forever
-from logpipeline.spec import LogPipeline, SpecError, dump, expand_local, load
+from logpipeline.spec import LogPipeline, SpecError, check_update, dump, expand_local, load
 from logpipeline_cli.commands.plan import explain_report
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
@@ -203,8 +203,8 @@ async def running(
     """
     check_usable(layout, pipeline)
     make(layout)
-    pipeline = with_table_if_possible(pipeline)
     with only_one(layout):
+        pipeline, refused = _after_former(pipeline, layout)
         # Of a run that ended without a drain: what it says of addresses is no longer true.
         RunRecord.remove(layout)
         async with (
@@ -212,6 +212,7 @@ async def running(
             _connection(options) as js,
         ):
             pipeline, held = await begin_with(js, pipeline, layout, allow_data_loss=allow_data_loss)
+            held = "\n".join(filter(None, (refused, held)))
             write_applied(pipeline, layout)
             url = ",".join(options.servers)
             supervisor = Supervisor(layout, js, url, pipeline, on_line, server, held=held)
@@ -268,6 +269,20 @@ def with_table_if_possible(pipeline: LogPipeline) -> LogPipeline:
     # none.
     table = replace(table, enabled=None if sentence else True)
     return replace(pipeline, spec=replace(pipeline.spec, table=table))
+
+
+def _after_former(pipeline: LogPipeline, layout: Layout) -> tuple[LogPipeline, str]:
+    """Return what may run after what was applied last in *layout*: *pipeline*, or the former one if
+    something changed that cannot change while there are lines; and why it is not *pipeline*.
+
+    Lines must not wait until a person decides about the change.
+    """
+    former = _last_applied(pipeline, layout)
+    mistakes = check_update(former, pipeline) if former is not None else []
+    if former is None or not mistakes:
+        return with_table_if_possible(pipeline), ""
+    why = "; ".join(f"{mistake.path}: {mistake.message}" for mistake in mistakes)
+    return former, f"the changed file is not applied: {why}"
 
 
 async def begin_with(

@@ -56,11 +56,11 @@ class Folder:
             raise CliError(f"{error}: delete {self.path}, or give another folder") from error
         if state is None:
             if self.path.exists() and any(self.path.iterdir()):
-                raise CliError(f"{self.path} is not empty: give an empty or new folder with -o")
+                raise CliError(f"{self.path} is not empty: give an empty or new folder with --out")
             return None
         if state["asked"] != self._asked:
             raise CliError(
-                f"{self.path} holds another replay: give another folder with -o, or delete it"
+                f"{self.path} holds another replay: give another folder with --out, or delete it"
             )
         return {int(number): Span(**span) for number, span in state["spans"].items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from logpipeline.deduplication import SourceState
@@ -137,15 +137,15 @@ def _link(file: OutputFile, output: OutputFiles) -> bool:
     return True
 
 
-def _sync(files: Iterable[OutputFile], new: list[OutputFile], output: OutputFiles) -> None:
-    kept = [file for file in files if file.stage is not Stage.GONE]
+def _sync(marks: Mapping[OutputFile, FileMark], new: list[OutputFile], output: OutputFiles) -> None:
+    kept = {file: mark.length for file, mark in marks.items() if file.stage is not Stage.GONE}
     folders = sorted({folder for file in new for folder in safe_open.folders_of(file.path)})
     try:
         is_many = len(kept) + len(folders) > FILES_ONE_BY_ONE_MAX
         if is_many and output.sync_all(kept):
             return
-        for file in kept:
-            output.sync(file)
+        for file, length in kept.items():
+            output.sync(file, length)
         for folder in folders:
             safe_open.sync_folder(output.root, folder)
     except OSError as error:
@@ -190,7 +190,7 @@ def _recover(number: int, row: FileRow, output: OutputFiles) -> FileRow | None:
         row = moved(row, output.root)
     if row.packing_to:
         row = packed(row, output.root)
-    return row if row.stage is Stage.PACKED else _cut(row, output)
+    return _packed(row, output) if row.stage is Stage.PACKED else _cut(row, output)
 
 
 def _is_scratch(number: int, row: FileRow, output: OutputFiles) -> bool:
@@ -200,6 +200,23 @@ def _is_scratch(number: int, row: FileRow, output: OutputFiles) -> bool:
     except FileNotFoundError:
         return False
     return safe_open.inode(output.root, row.path) == (status.st_dev, status.st_ino)
+
+
+def _packed(row: FileRow, output: OutputFiles) -> FileRow | None:
+    """Return the row of a compressed file; None where it is gone. Of one that was cut, the part
+    that is left can still be read.
+    """
+    try:
+        size = safe_open.size(output.root, row.path)
+    except (FileNotFoundError, NotAFile, Blocked) as error:
+        output.damage.add(row.path, row.length, str(error))
+        return None
+    if size >= row.size:
+        return row
+    # As if each part of it were compressed alike: reading it all would hold up the start.
+    lost = row.length - row.length * size // row.size
+    output.damage.add(row.path, lost, "the compressed file is shorter than it was")
+    return row._replace(size=size)
 
 
 def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:

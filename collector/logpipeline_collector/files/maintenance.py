@@ -24,6 +24,7 @@ from logpipeline_collector.files.output import OutputFile, OutputFiles
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
 from logpipeline_collector.files.state import FileRow, Rotations, Stage, State, disk_error
+from logpipeline_collector.sink import FOR_ROOM, Removed
 
 # How long one round may delay the partition's commits.
 ROUND_S = 0.2
@@ -243,6 +244,7 @@ class Retention:
         self._usage = output.descriptors.usage
         # Noted in the state as gone, and not yet forgotten there.
         self._leaving: dict[int, OutputFile] = {}
+        self.removed = Removed()
 
     def load(self) -> None:
         """Begin anew: recovery has finished what was begun."""
@@ -256,14 +258,18 @@ class Retention:
         """
         self._settle(rotations)
         self.report(rotated)
-        due = {file.number: reason for file, reason in self._due(now_s, rotated)}
+        due = list(self._due(now_s, rotated))
         if not due:
             return
-        files = [rotated[number] for number in due]
-        self._remove(files, rotated, rotations)
-        log.info(
+        sizes = [(reason, file.disk_bytes) for file, reason in due]
+        self._remove([file for file, _ in due], rotated, rotations)
+        for reason, size in sizes:
+            self.removed.add(reason, size, now_s)
+        first, reason = due[0]
+        log.log(
+            logging.WARNING if reason == FOR_ROOM else logging.INFO,
             "old files removed",
-            extra={"files": len(files), "first": files[0].path, "reason": due[files[0].number]},
+            extra={"files": len(due), "first": first.path, "reason": reason},
         )
 
     def report(self, rotated: dict[int, OutputFile]) -> None:
@@ -295,7 +301,7 @@ class Retention:
             elif surplus > 0 and file.rotated_ns <= turn_ns:
                 reason = "size"
             elif lacking > 0 and file.rotated_ns <= turn_ns:
-                reason = "disk"
+                reason = FOR_ROOM
             else:
                 return
             surplus -= file.disk_bytes
@@ -322,7 +328,18 @@ class Retention:
         rotations: dict[str, Rotations],
     ) -> None:
         rows = {f.number: f.committed._replace(stage=Stage.GONE) for f in files if f.committed}
-        self._state.change(rows)
+        damage = self._output.damage
+        counted = damage.bytes
+        for file in files:
+            # Before the state says that we remove it: from then on, nothing shows who did.
+            if not safe_open.exists(self._output.root, file.path):
+                damage.add(file.path, file.length, "another program had removed it")
+        try:
+            self._state.change(rows)
+        except BaseException:
+            # It is found again in the next round.
+            damage.bytes = counted
+            raise
         reach("files.retain-noted")
         for file in files:
             self._leaving[file.number] = rotated.pop(file.number)
@@ -505,6 +522,11 @@ class Upkeep:
         self._rotation = Rotation(self.config, self.output, self.state)
         self._packing = Packing(self.config.compression, self.output, self.state)
         self._retention = Retention(self.config, self.output, self.state)
+
+    @property
+    def removed(self) -> Removed:
+        """What retention removed."""
+        return self._retention.removed
 
     @property
     def unreadable_bytes(self) -> int:

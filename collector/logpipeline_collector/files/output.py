@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from logpipeline_collector.files import safe_open
 from logpipeline_collector.files.naming import Template
 from logpipeline_collector.files.render import Piece, Tail, pieces, render
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
-from logpipeline_collector.files.state import Damage, FileRow, Stage, disk_error
+from logpipeline_collector.files.state import Damage, FileRow, Stage, State, disk_error
 from logpipeline_collector.files.volume import Volume
 from logpipeline_collector.sink import SinkFailed, SinkFull
 
@@ -47,8 +47,10 @@ RESERVE_CHECK_BYTES = 1024 * 1024
 
 # Paths that are cached; beyond that the cache begins anew.
 PLACES_CACHED_MAX = 100_000
-# Files of one message that may turn out to be gone; each is replaced by a new one.
+# Files of one message that may turn out to be gone, or cut: lines go on in a new one, or behind the
+# cut.
 LOST_FILES_MAX = 16
+UNCOMMITTED_HELD = "it held lines that are not committed; they are read again"
 
 
 class Kept(NamedTuple):
@@ -218,6 +220,11 @@ class OutputFile:
         )
 
     @property
+    def is_committed(self) -> bool:
+        """Whether everything that was written to the file is committed."""
+        return self.committed is not None and self.length == self.committed.length
+
+    @property
     def disk_bytes(self) -> int:
         """Bytes that the file takes on the disk."""
         return self.size if self.stage is Stage.PACKED else self.length
@@ -230,6 +237,17 @@ class FileLost(Exception):
         super().__init__(f"{file.path}: {why}")
         self.file = file
         self.why = why
+
+
+class FileCut(Exception):
+    """Another program cut *file* to *size* bytes. Everything that was written to it is
+    committed.
+    """
+
+    def __init__(self, file: OutputFile, size: int) -> None:
+        super().__init__(f"{file.path}: another program cut it to {size} bytes")
+        self.file = file
+        self.size = size
 
 
 class Append(NamedTuple):
@@ -249,7 +267,7 @@ class OutputFiles:
     descriptors: Descriptors
     volume: Volume
     rotate_bytes: int
-    damage: Damage
+    state: State
     # Held while files are written or their fields change: maintenance has its own thread.
     lock: threading.Lock = field(default_factory=threading.Lock)
     files: dict[int, OutputFile] = field(default_factory=dict)
@@ -260,6 +278,11 @@ class OutputFiles:
     disk_bytes: int = 0
     _next_number: int = 1
     _unchecked_bytes: int = RESERVE_CHECK_BYTES
+
+    @property
+    def damage(self) -> Damage:
+        """The committed bytes that were taken away."""
+        return self.state.damage
 
     def load(self, rows: dict[int, FileRow]) -> None:
         """Forget everything, and begin with the files of *rows*, which were recovered: each is as
@@ -294,7 +317,7 @@ class OutputFiles:
 
         Raises:
             SinkFull: there is no room; nothing was written.
-            FileLost: a file is gone; nothing was written.
+            FileLost, FileCut: a file is gone, or shorter than it was; nothing was written.
             SinkFailed: the disk failed.
         """
         done: list[tuple[OutputFile, int, Tail | None]] = []
@@ -305,7 +328,7 @@ class OutputFiles:
                 self._write(file, data)
                 file.length += len(data)
                 file.tail = tail
-        except (SinkFull, SinkFailed, FileLost):
+        except (SinkFull, SinkFailed, FileLost, FileCut):
             for file, length, tail in reversed(done):
                 file.length, file.tail = length, tail
                 self._cut(file)
@@ -329,6 +352,28 @@ class OutputFiles:
         file.stage = Stage.GONE
         self.dirty[file] = None
 
+    def shorten(self, cut: FileCut) -> None:
+        """Go on at the end of a file that another program cut.
+
+        Raises:
+            SinkFull, SinkFailed: the state cannot be written; nothing is counted.
+        """
+        file, lost = cut.file, cut.file.length - cut.size
+        assert file.committed is not None
+        row = file.committed._replace(length=cut.size, tail=None)
+        counted = self.damage.bytes
+        self.damage.add(file.path, lost, "another program cut the file")
+        try:
+            # Before anything is written behind the cut: a start after a crash would take it for
+            # the bytes that were committed there.
+            self.state.recover({file.number: row}, gone=(), lost={file.number: lost})
+        except (SinkFull, SinkFailed):
+            self.damage.bytes = counted
+            raise
+        file.committed, file.length, file.tail = row, cut.size, None
+        self.disk_bytes -= lost
+        self.full.pop(file, None)
+
     def forget(self, file: OutputFile) -> None:
         """Forget *file*, which was removed."""
         self.descriptors.close((self, file.number))
@@ -342,29 +387,29 @@ class OutputFiles:
             self.disk_bytes += row.size - file.disk_bytes
             file.path, file.stage, file.size, file.committed = row.path, row.stage, row.size, row
 
-    def sync(self, file: OutputFile) -> None:
-        """Make the bytes of *file* durable.
+    def sync(self, file: OutputFile, length: int) -> None:
+        """Make the first *length* bytes of *file* durable.
 
         Raises:
             OSError: they are not durable.
         """
         with self.descriptors.borrow((self, file.number), lambda: self._open(file)) as descriptor:
-            _check_name(file, descriptor)
+            _check(file, length, descriptor)
             self.descriptors.sync(descriptor)
 
-    def sync_all(self, files: Collection[OutputFile]) -> bool:
-        """Make everything on the volume durable, with the bytes of *files*; return False where the
-        system cannot.
+    def sync_all(self, lengths: Mapping[OutputFile, int]) -> bool:
+        """Make everything on the volume durable, with the bytes of files up to their *lengths*;
+        return False where the system cannot.
 
         Raises:
             OSError: something is not durable.
         """
         if not self.volume.sync():
             return False
-        for file in files:
+        for file, length in lengths.items():
             key = (self, file.number)
             with self.descriptors.borrow(key, partial(self._open, file)) as descriptor:
-                _check_name(file, descriptor)
+                _check(file, length, descriptor)
         return True
 
     def scratch_of(self, file: OutputFile) -> Path:
@@ -379,18 +424,28 @@ class OutputFiles:
         view, offset = memoryview(data), file.length
         try:
             with self.descriptors.borrow((self, file.number), lambda: self._open(file)) as opened:
+                size = os.fstat(opened).st_size
+                if size < file.length:
+                    # Written at its place, what comes now would leave a gap of zeros before it.
+                    raise self._cut_by_another(file, size)
                 while view:
                     written = self.descriptors.write(opened, view, offset)
                     offset, view = offset + written, view[written:]
         except (FileNotFoundError, NotAFile, Blocked) as error:
-            if file.committed is None or file.length != file.committed.length:
-                why = f"{error}; it held lines that are not committed; they are read again"
+            if not file.is_committed:
+                why = f"{error}; {UNCOMMITTED_HELD}"
                 raise SinkFailed(
                     f"{self.root / file.path} was removed by another program: {why}"
                 ) from error
             raise FileLost(file, str(error)) from error
         except OSError as error:
             raise disk_error(error, f"write {file.path}", self.root) from error
+
+    def _cut_by_another(self, file: OutputFile, size: int) -> FileCut | SinkFailed:
+        if file.is_committed:
+            return FileCut(file, size)
+        where = self.root / file.path
+        return SinkFailed(f"{where} was cut by another program: {UNCOMMITTED_HELD}")
 
     def _open(self, file: OutputFile) -> int:
         if not file.is_scratch:
@@ -402,7 +457,8 @@ class OutputFiles:
         """Cut *file* to its length. If that fails, the next write overwrites the rest."""
         try:
             with self.descriptors.borrow((self, file.number), lambda: self._open(file)) as opened:
-                os.ftruncate(opened, file.length)
+                # Another program may have cut it further, and zeros are no lines.
+                os.ftruncate(opened, min(file.length, os.fstat(opened).st_size))
         except OSError as error:
             log.warning("a partial write stays", extra={"path": file.path, "reason": str(error)})
         if not file.length and file.is_scratch:
@@ -424,10 +480,13 @@ class OutputFiles:
             self.full[file] = None
 
 
-def _check_name(file: OutputFile, descriptor: int) -> None:
+def _check(file: OutputFile, length: int, descriptor: int) -> None:
+    status = os.fstat(descriptor)
     # What is open can be written and made durable without a name; nobody could read it.
-    if not os.fstat(descriptor).st_nlink:
+    if not status.st_nlink:
         raise OSError(errno.ENOENT, f"{file.path} was removed by another program")
+    if status.st_size < length:
+        raise OSError(errno.EIO, f"{file.path} was cut by another program")
 
 
 class Writer:
@@ -479,12 +538,15 @@ class Writer:
             try:
                 self._output.append(appends)
                 break
-            except FileLost as lost:
+            except (FileLost, FileCut) as changed:
                 if attempt == LOST_FILES_MAX:
                     raise SinkFailed(
-                        f"another program removes files again and again: {lost}"
-                    ) from lost
-                self._output.lose(lost)
+                        f"another program changes files again and again: {changed}"
+                    ) from changed
+                if isinstance(changed, FileLost):
+                    self._output.lose(changed)
+                else:
+                    self._output.shorten(changed)
         written = sum(len(append.data) for append in appends)
         self.bytes += written
         return written

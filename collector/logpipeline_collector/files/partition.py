@@ -21,7 +21,7 @@ from logpipeline_collector.files.maintenance import Upkeep
 from logpipeline_collector.files.output import Descriptors, OutputFile, OutputFiles, Writer
 from logpipeline_collector.files.state import State
 from logpipeline_collector.files.volume import Volume
-from logpipeline_collector.sink import LocalCommit, SinkBusy, SourceName
+from logpipeline_collector.sink import LocalCommit, Removed, SinkBusy, SourceName
 
 PRIVATE_MODE = 0o750
 LOCK_MODE = 0o640
@@ -48,7 +48,7 @@ class PartitionFiles:
             descriptors,
             self._volume,
             config.rotate_bytes,
-            self._state.damage,
+            self._state,
         )
         self._writer = Writer(config, partition, self._output)
         self._upkeep = Upkeep(config, self._output, self._state)
@@ -97,6 +97,11 @@ class PartitionFiles:
         cannot be read is counted while it is known, and found again after the next opening.
         """
         return self._state.damage.bytes + self._upkeep.unreadable_bytes
+
+    @property
+    def removed(self) -> Removed:
+        """What retention removed since the opening."""
+        return self._upkeep.removed
 
     def write(
         self, host: str, batch: Batch, data: bytes, ranges: tuple[Range, ...], time_ns: int

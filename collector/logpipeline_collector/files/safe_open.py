@@ -85,6 +85,20 @@ def inode(root: Path, path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def size(root: Path, path: str) -> int:
+    """Return the size of the regular file *path*, in bytes.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        NotAFile, Blocked: something else is there.
+    """
+    with folder_of(root, path) as (folder, name):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        raise NotAFile(f"{path} is not a regular file")
+    return status.st_size
+
+
 def exists(root: Path, path: str) -> bool:
     """Return whether anything is at *path*."""
     return inode(root, path) is not None

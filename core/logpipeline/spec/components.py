@@ -21,6 +21,9 @@ from logpipeline.spec.streams import (
 MIB = 2**20
 # No control character belongs in a path, and none may reach a terminal.
 ABSOLUTE = r"^(/|\$\{DATA\}/|~/)[^\x00-\x1f\x7f]*$"
+# A part of a path that is not `..`; no pattern of files ends with a slash.
+_PART = r"(\.|\.?[^/.\x00-\x1f\x7f][^/\x00-\x1f\x7f]*|\.\.[^/\x00-\x1f\x7f]+)"
+FILES = rf"^(/|\$\{{DATA\}}/|~/)({_PART}?/)*{_PART}$"
 POD_PATH = r"^/[^\x00-\x1f\x7f]+$"
 TEMPLATE = r"^[^\x00-\x1f\x7f]+$"
 GLOB_EXAMPLE = "/var/log/*.log"
@@ -221,11 +224,11 @@ class FilePatterns:
 
     include: tuple[str, ...] = spec(
         "Globs of absolute paths; ** crosses folders.",
-        min_items=1, max_items=256, max_length=1024, pattern=ABSOLUTE, example=GLOB_EXAMPLE,
+        min_items=1, max_items=256, max_length=1024, pattern=FILES, example=GLOB_EXAMPLE,
     )  # fmt: skip
     exclude: tuple[str, ...] = spec(
         "Globs of absolute paths that are left out.",
-        factory=tuple, max_items=256, max_length=1024, pattern=ABSOLUTE, example=GLOB_EXAMPLE,
+        factory=tuple, max_items=256, max_length=1024, pattern=FILES, example=GLOB_EXAMPLE,
     )  # fmt: skip
     ack: Acknowledge | None = spec(
         "What is waited for when these are sent; the first entry that fits decides. By default "

@@ -201,6 +201,11 @@ STATUS_SCHEMA: Schema = _status_object(
             format="date-time",
         ),
         "checkedBy": _text("The operator that looked: its namespace and release.", maxLength=512),
+        "claimedAt": _text(
+            "When that operator claimed the pipeline before a look. If it is later than "
+            "`lastChecked`, the look is still under way, or its looks fail.",
+            format="date-time",
+        ),
     },
 )  # fmt: skip
 

@@ -104,8 +104,9 @@ def _who(pipeline: LogPipeline, token: AccountToken, text: str) -> _Who:
     """Return the user for *token*, whose *text* was verified."""
     shipper = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
     if token.namespace == pipeline.namespace and token.account == shipper:
-        if not token.node:
-            why = "it does not name a pod's node, as tokens of Kubernetes 1.32 and newer do"
+        # A person may have a token made for any node, without a pod that runs there.
+        if not (token.node and token.pod):
+            why = "it does not name a pod and its node, as tokens of Kubernetes 1.32 and newer do"
             raise BadToken(why, Cause.NO_NODE)
         host = check_host(token.node)
         user = user_of_host(host)

@@ -71,6 +71,14 @@ def of_ending(resource: Mapping[str, Any]) -> Finding:
     return Finding(reason=Reason.ENDING, part=Part.PIPELINE, what=what)
 
 
+def of_failed_look(error: Exception) -> Finding:
+    """Return the finding that a look ended with *error*, which has no finding of its own."""
+    what = f"the operator's last look failed: {type(error).__name__}: {error}"
+    if isinstance(error, TimeoutError):
+        what = "the operator's last look took too long, and was ended"
+    return Finding(reason=Reason.LOOK_FAILED, part=Part.PIPELINE, what=what)
+
+
 def of_nats(error: Exception, *, denied: str = "") -> Finding:
     """Return the finding for *error* of `logpipeline.nats`. *denied* is the last permission that
     the server denied on this connection: the request for it only times out.

@@ -145,6 +145,15 @@ class Reason(Enum):
         is_passing=True,
     )
 
+    LOOK_FAILED = Meaning(
+        "LookFailed",
+        "The operator's last look at the pipeline ended with an error, or took too long. What it "
+        "had not come to is not repaired; the rest of the status may be out of date.",
+        "The operator tries again. If it lasts, its log has the whole error. After 'took too "
+        "long', check that the NATS servers answer quickly.",
+        is_passing=True,
+    )
+
     # Secrets for NATS.
     SECRET_MISSING = Meaning(
         "SecretMissing",

@@ -141,6 +141,10 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
         status["table"] = table
     if facts.nats is not None:
         status["nats"] = {"ready": _ready(facts.nats)}
+    if "claimedAt" in previous:
+        # `Ownership` writes it. One that is not a time would never be equal to what is written.
+        is_time = previous_status.time_of(previous["claimedAt"]) is not None
+        status["claimedAt"] = previous["claimedAt"] if is_time else time_text(now)
     return {**status, "lastChecked": _checked(status, previous, now)}
 
 

@@ -7,6 +7,7 @@ Synchronous and without a clock: the caller gives the time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -334,7 +335,7 @@ class Chain(ReadCounters):
                     generation.pass_over()
                 case Outcome.ENDED:
                     generation.finish(generation.read.offset)
-                    self._settle_done(generation)
+                    self._settle_done([generation])
         return Outcome.GROWN if unbound(passed) else None
 
     def _note_replaced(self, generation: Generation, now_s: float) -> None:
@@ -383,6 +384,7 @@ class Chain(ReadCounters):
         if reason.endswith(PACKED_BADLY) and generation.failures >= _BROKEN_TRIES:
             self.unseen_generations += 1
             self._lose(generation, generation.extent, DAMAGED)
+            self._settle_done([generation])
 
     def failing(self) -> list[tuple[Path, str]]:
         """Return the files that cannot be read now, each with the reason."""
@@ -399,8 +401,7 @@ class Chain(ReadCounters):
             self._pending.popleft()
         generation.acknowledge(chunk)
         self._position = (generation.id, generation.acked.offset)
-        if generation.is_done:
-            self._settle_done(generation)
+        self._settle_done([generation])
 
     def rewind(self) -> None:
         """Forget the chunks that were read but not acknowledged: they are read again, or are lost
@@ -515,9 +516,8 @@ class Chain(ReadCounters):
         self._limits.descriptors.limit_deleted(
             now_s, bytes_max=self._limits.deleted_bytes, age_s=self._limits.deleted_age_s
         )
-        for generation in list(self._generations):
+        for generation in self._generations:
             if generation.file is not None or generation.is_open or generation.is_read:
-                self._settle_done(generation)
                 continue
             handle, since = generation.handle, generation.gone_since_s
             if handle is not None and handle.deleted_since is not None:
@@ -531,7 +531,7 @@ class Chain(ReadCounters):
                     self._lose(generation, generation.extent, ROTATED)
                 else:
                     generation.finish(generation.read.offset)
-                    self._settle_done(generation)
+        self._settle_done(self._generations)
 
     def _is_gone(self, since_s: float, now_s: float) -> bool:
         """Return whether a file that no listing has shown since *since_s* is gone for good."""
@@ -544,18 +544,18 @@ class Chain(ReadCounters):
         """
         start = generation.read.offset
         generation.miss()
-        self._settle_done(generation)
         self.name_lost(Lost(generation.id, generation.begin, start, end, cause))
 
-    def _settle_done(self, generation: Generation) -> None:
-        if not generation.is_done or generation not in self._generations:
-            return
-        generation.close_handle()
-        generation.forget_tails()
-        if generation.file is None:
-            self._generations.remove(generation)
-            if generation.read.offset > generation.begin:
-                self._past.add(generation)
+    def _settle_done(self, generations: Iterable[Generation]) -> None:
+        """Close those of *generations* that are done; those without a file belong to the past."""
+        done = [each for each in generations if each.is_done]
+        for each in done:
+            each.put_away()
+        if past := {id(each) for each in done if each.file is None}:
+            for each in self._generations:
+                if id(each) in past and each.read.offset > each.begin:
+                    self._past.add(each)
+            self._generations = [each for each in self._generations if id(each) not in past]
 
     def _find(self, id: str) -> Generation | None:
         every = (*self._generations, *self._past)

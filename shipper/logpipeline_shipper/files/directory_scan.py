@@ -13,7 +13,14 @@ from typing import Literal
 
 from logpipeline.codecs import Codec
 from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
-from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, look_at, open_reader
+from logpipeline_shipper.files.open_file import (
+    Moved,
+    OpenFolder,
+    TooManyOpen,
+    Unreadable,
+    look_at,
+    open_reader,
+)
 from logpipeline_shipper.files.reader import NUL_RUN_MIN, leading_nuls
 from logpipeline_shipper.files.rotation_names import (
     ASIDE,
@@ -25,7 +32,6 @@ from logpipeline_shipper.files.rotation_names import (
 from logpipeline_shipper.files.source_filter import Patterns, State
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 # So many bytes, after leading NULs, are examined to see whether a file is text.
 SAMPLE_BYTES = 64 * 1024
@@ -69,27 +75,39 @@ class View:
     odd: dict[str, str] = field(default_factory=dict)
 
 
-def look_into(path: Path, *, follow_link: bool) -> View:
-    """Return the entries of the folder *path*.
+def open_folder(path: Path, root: Path) -> OpenFolder:
+    """Return the folder *path*, in the tree that is searched from *root* on.
 
     Raises:
-        FolderGone: it does not exist.
+        FolderGone: it does not exist, or a link is in its place.
+        FolderUnreadable: it could not be opened.
+    """
+    try:
+        return OpenFolder(path, root)
+    except OSError as error:
+        if error.errno in _GONE:
+            raise FolderGone from error
+        raise _unreadable(error) from error
+
+
+def look_into(folder: OpenFolder) -> View:
+    """Return the entries of *folder*.
+
+    Raises:
         FolderUnreadable: it could not be read.
     """
     view = View()
     try:
-        descriptor = os.open(path, _FLAGS | (0 if follow_link else os.O_NOFOLLOW))
-        try:
-            with os.scandir(descriptor) as entries:
-                for entry in entries:
-                    _sort_in(view, entry)
-        finally:
-            os.close(descriptor)
+        with os.scandir(folder.descriptor) as entries:
+            for entry in entries:
+                _sort_in(view, entry)
     except OSError as error:
-        if error.errno in _GONE:
-            raise FolderGone from error
-        raise FolderUnreadable(errno.errorcode.get(error.errno or 0, "unknown")) from error
+        raise _unreadable(error) from error
     return view
+
+
+def _unreadable(error: OSError) -> FolderUnreadable:
+    return FolderUnreadable(errno.errorcode.get(error.errno or 0, "unknown"))
 
 
 def _sort_in(view: View, entry: os.DirEntry[str]) -> None:
@@ -122,7 +140,9 @@ def _by_age(files: list[ChainFile]) -> list[ChainFile]:
     return files
 
 
-def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str, list[ChainFile]]:
+def chain_files(
+    folder: OpenFolder, names: set[str], *, follow_link: bool
+) -> dict[str, list[ChainFile]]:
     """Return the chains among the files *names* of *folder*, by the name of the live file.
 
     Raises:
@@ -132,13 +152,13 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
     for live, members in chains_of(names).items():
         files: dict[tuple[int, int], ChainFile] = {}
         for name, codec in members:
-            file = _observe(folder / name, codec, follow_link, is_live=name == live)
+            file = _observe(folder, name, codec, follow_link, is_live=name == live)
             if file is not None:
                 files[file.key] = file  # of two hard links the newer name counts
         if files:
             chains[live] = _by_age(list(files.values()))
         if files and f"{live}{ASIDE}" in names:
-            aside = _observe(folder / f"{live}{ASIDE}", None, follow_link, is_live=False)
+            aside = _observe(folder, f"{live}{ASIDE}", None, follow_link, is_live=False)
             if aside is not None and aside.key not in files:
                 # Its place among the others stays that of the time when it was the live file.
                 chains[live].insert(0, replace(aside, is_aside=True))
@@ -146,18 +166,18 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
 
 
 def _observe(
-    path: Path, codec: Codec | None, follow_link: bool, *, is_live: bool
+    folder: OpenFolder, name: str, codec: Codec | None, follow_link: bool, *, is_live: bool
 ) -> ChainFile | None:
     try:
-        found = look_at(path, follow_link=follow_link)
+        found = look_at(name, follow_link=follow_link, folder=folder)
     except OSError as error:
         if error.errno in (*_GONE, errno.ELOOP):
             return None
-        raise FolderUnreadable(errno.errorcode.get(error.errno or 0, "unknown")) from error
+        raise _unreadable(error) from error
     if not found.is_regular:
         return None
     return ChainFile(
-        path,
+        folder.path / name,
         device=found.device,
         inode=found.inode,
         size=found.size,
@@ -165,6 +185,7 @@ def _observe(
         codec=codec,
         born_ns=found.born_ns,
         is_live=is_live,
+        root=folder.root,
     )
 
 
@@ -233,6 +254,7 @@ class Folder:
     """One folder: what is searched in it, and what was found at the last look."""
 
     path: Path
+    root: Path
     kind: Kind
     host: str
     exclude: Patterns
@@ -288,8 +310,9 @@ class Folder:
         return view, listings, sources
 
     def _look_once(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
-        view = look_into(self.path, follow_link=self.depth == 0)
-        return view, *self._find_sources(view)
+        with open_folder(self.path, self.root) as folder:
+            view = look_into(folder)
+            return view, *self._find_sources(view, folder)
 
     def walk(self) -> Iterator[Folder]:
         """Yield this folder and all below it that are known."""
@@ -314,32 +337,50 @@ class Folder:
             kind, names = "container", (*names, name)
         elif kind == "files":
             states = include.below(states, name)
-            if not states or self.depth >= _DEPTH_MAX or self.exclude.match_path(path):
+            if not states or self.exclude.match_path(path):
+                return None
+            if self.depth >= _DEPTH_MAX:
+                self.skipped(path, "too-deep")
                 return None
         else:
             return None
         return Folder(
-            path, kind, host, self.exclude, self.skipped, include, states, names, self.depth + 1
+            path,
+            self.root,
+            kind,
+            host,
+            self.exclude,
+            self.skipped,
+            include,
+            states,
+            names,
+            self.depth + 1,
         )
 
-    def _find_sources(self, view: View) -> tuple[dict[SourceId, Listing], dict[str, SourceId]]:
+    def _find_sources(
+        self, view: View, folder: OpenFolder
+    ) -> tuple[dict[SourceId, Listing], dict[str, SourceId]]:
         listings: dict[SourceId, Listing] = {}
         sources: dict[str, SourceId] = {}
         if self.kind == "container":
-            self._find_container_logs(view, listings, sources)
+            self._find_container_logs(view, folder, listings, sources)
         elif self.kind == "files":
-            self._find_plain_files(view, listings, sources)
+            self._find_plain_files(view, folder, listings, sources)
         return listings, sources
 
     def _find_container_logs(
-        self, view: View, listings: dict[SourceId, Listing], sources: dict[str, SourceId]
+        self,
+        view: View,
+        folder: OpenFolder,
+        listings: dict[SourceId, Listing],
+        sources: dict[str, SourceId],
     ) -> None:
         namespace, pod, _, container = self.names
         for name, reason in view.odd.items():
             self.skipped(self.path / name, reason)
         # Nodes with Docker have links here; where a link leads is checked when it is opened.
         names = view.files | view.links
-        for live, files in chain_files(self.path, names, follow_link=True).items():
+        for live, files in chain_files(folder, names, follow_link=True).items():
             restart = restart_of(live)
             if restart is None or self.exclude.match_path(self.path / live):
                 continue
@@ -355,11 +396,15 @@ class Folder:
             sources |= {file.path.name: source for file in files}
 
     def _find_plain_files(
-        self, view: View, listings: dict[SourceId, Listing], sources: dict[str, SourceId]
+        self,
+        view: View,
+        folder: OpenFolder,
+        listings: dict[SourceId, Listing],
+        sources: dict[str, SourceId],
     ) -> None:
         self._report_odd(view)
         self.text.keep(view.files)
-        for live, files in chain_files(self.path, view.files, follow_link=False).items():
+        for live, files in chain_files(folder, view.files, follow_link=False).items():
             path = self.path / live
             members = {live, *(file.path.name for file in files)}
             if not any(self.include.match(self.states, name) for name in members):
@@ -400,13 +445,24 @@ def roots_of(host: HostSources, skipped: Skipped) -> list[Folder]:
     if host.pods_dir is not None:
         # A pattern that also matches the containers' logs must not ship them twice.
         below_pods = f"{host.pods_dir}/**"
-        roots.append(Folder(host.pods_dir, "pods", host.host, Patterns.of(exclude), skipped))
+        roots.append(
+            Folder(host.pods_dir, host.pods_dir, "pods", host.host, Patterns.of(exclude), skipped)
+        )
         exclude = (*exclude, below_pods)
     if host.hosts_below is not None:
-        roots.append(Folder(host.hosts_below, "hosts", host.host, Patterns.of(exclude), skipped))
+        roots.append(
+            Folder(
+                host.hosts_below,
+                host.hosts_below,
+                "hosts",
+                host.host,
+                Patterns.of(exclude),
+                skipped,
+            )
+        )
     include = Patterns.of(host.include)
     for path, states in include.roots().items():
         roots.append(
-            Folder(path, "files", host.host, Patterns.of(exclude), skipped, include, states)
+            Folder(path, path, "files", host.host, Patterns.of(exclude), skipped, include, states)
         )
     return roots

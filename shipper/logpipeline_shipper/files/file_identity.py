@@ -1,8 +1,9 @@
 """Decides which generation each file of a listing is.
 
 A file is recognised by its device, inode and time of birth, whatever its name and folder: names and
-first lines are alike in many files. A file that is not recognised in this way is a copy of a known
-one, packed or not, if it has all of its bytes, by their checksum. Every other file is new.
+first lines are alike in many files. If it was away, or its device has another number since a
+reboot, its bytes have to be those that were read, too. A file that is not recognised is a copy of a
+known one, packed or not, if it has all of its bytes, by their checksum. Every other file is new.
 
 The decisions are returned, and the chain that owns the generations carries them out. Nothing is
 changed here, but for the note that a generation was verified, which spares reading it once more.
@@ -57,9 +58,10 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """*file* has the bytes of *generation*, whose own file is gone or holds other bytes by now.
-    *has_more*: further bytes follow them. *short* is given if the copy ends before the end that was
-    seen of the generation: the rest was written after the copy was made.
+    """*file* has the bytes of *generation*, whose own file is gone or holds other bytes by now, or
+    it is that file, which was away. *has_more*: further bytes follow them. *short* is given if the
+    copy ends before the end that was seen of the generation: the rest was written after the copy
+    was made.
     """
 
     file: ChainFile
@@ -218,16 +220,22 @@ class FileMatcher:
         """Return what *file* is, whose identity is new: a copy of one of *wanted*, which have no
         file, or of one of *originals*, which have one; else it is new, as the files *begun* are.
         """
+        again = [] if file.compressed else [each for each in wanted if _is_file_of(each, file)]
         if file.is_live:
             # Rotators copy away from the live file, never to it. If it has the bytes of a former
             # one, it is the next run of a program that writes the same lines again.
             wanted = [known for known in wanted if known.is_recalled]
-            if not wanted:
+            if not (again or wanted):
                 return New(file)
         with _opened(file, self._opener) as content:
             if content is None:
-                return Unsure(file)
+                # Whoever reads a generation verifies its file, and reports what is in the way.
+                return Copy(file, again[0], has_more=True) if again else Unsure(file)
             try:
+                # It may have grown since, and needs not end where it was read to.
+                known = next((each for each in again if each.verify(content)), None)
+                if known is not None:
+                    return Copy(file, known, known.has_more_in(content))
                 found = self._copied(file, content, wanted)
                 if found is not None:
                     return found
@@ -341,6 +349,14 @@ class FileMatcher:
             yield reader
         finally:
             reader.close()
+
+
+def _is_file_of(known: Generation, file: ChainFile) -> bool:
+    """Return whether *file* has the inode, and the time of birth, of the file that *known* had: it
+    was away, or its device has another number since the system was booted.
+    """
+    identity = known.identity
+    return identity is not None and bool(file.born_ns) and identity[1:] == file.identity[1:]
 
 
 def _has_open_bytes(content: Content, known: Generation) -> bool:

@@ -461,8 +461,11 @@ class Generation:
         self.acked = self.read = place
         self.searched = place.offset
 
-    def forget_tails(self) -> None:
-        """Replace its tails by traces: a source may have many generations that are done."""
+    def put_away(self) -> None:
+        """Close its file, and replace its tails by traces: a source may have many generations that
+        are done.
+        """
+        self.close_handle()
         if isinstance(self.acked.tail, bytes):
             self.read = self.acked = self.acked.without_tail()
         self.reached = BEGINNING

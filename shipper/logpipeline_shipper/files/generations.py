@@ -4,7 +4,7 @@ which are past.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -32,12 +32,17 @@ def with_hidden(listed: Sequence[Generation], every: Sequence[Generation]) -> li
     """Return *every* generation in the order of those that are *listed*; one that no listing shows
     keeps its place among the others.
     """
-    order = list(listed)
-    for index, generation in enumerate(every):
-        if generation not in order:
-            before = [order.index(each) for each in every[:index] if each in order]
-            order.insert(max(before, default=-1) + 1, generation)
-    return order
+    place = {id(each): number for number, each in enumerate(listed)}
+    # Those that no listing shows stand behind the last of the listed ones that came before them.
+    behind: defaultdict[int, list[Generation]] = defaultdict(list)
+    last = -1
+    for each in every:
+        if id(each) in place:
+            last = max(last, place[id(each)])
+        else:
+            behind[last].append(each)
+    shown = (one for number, each in enumerate(listed) for one in (each, *behind[number]))
+    return [*behind[-1], *shown]
 
 
 class OpenFiles:

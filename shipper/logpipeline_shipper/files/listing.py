@@ -46,6 +46,7 @@ class ChainFile:
     """A file of a chain when it was listed; *born_ns* is 0 if the file system has no birth times.
     *is_live*: it has the name that programs write to, and not one that a rotator gave. *is_aside*:
     it has the temporary name of a log that is about to be copied; it is read only if it is known.
+    No folder between *root* and *path* may be a link when it is opened.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class ChainFile:
     born_ns: int = 0
     is_live: bool = False
     is_aside: bool = False
+    root: Path = Path("/")
 
     @property
     def compressed(self) -> bool:

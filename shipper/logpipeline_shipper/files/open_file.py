@@ -37,6 +37,7 @@ _DEVICE = struct.Struct("=136xII")
 _NO_CALL = (errno.ENOSYS, errno.EPERM)
 _S_TO_NS = 1_000_000_000
 
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # With O_NONBLOCK the open of a FIFO does not wait for a writer.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -59,15 +60,48 @@ class FileStat:
     is_regular: bool
 
 
-def look_at(path: Path, *, follow_link: bool) -> FileStat:
-    """Return the file at *path*.
+# O_NOFOLLOW looks at the last part of a path alone. The owner of a folder that is searched could
+# put a link in the place of a folder further up, and the same names below it would lead anywhere.
+class OpenFolder:
+    """The folder *path*, open: what is in it is reached by *descriptor*, whatever takes its place.
+
+    *path* is *root* or below it. Links may lead to *root*, whose path an administrator wrote; none
+    is followed below it.
+
+    Raises:
+        OSError: there is no such folder (`NotADirectoryError`: a part of its path is no folder, for
+            example a link), or it cannot be opened.
+    """
+
+    __slots__ = ("descriptor", "path", "root")
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path, self.root = path, root
+        self.descriptor = os.open(root, _FOLDER_FLAGS)
+        for part in path.parts[len(root.parts) :]:
+            above = self.descriptor
+            try:
+                self.descriptor = os.open(part, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=above)
+            finally:
+                os.close(above)
+
+    def __enter__(self) -> OpenFolder:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        os.close(self.descriptor)
+
+
+def look_at(path: Path | str, *, follow_link: bool, folder: OpenFolder | None = None) -> FileStat:
+    """Return the file at *path*, which may be a name in *folder*.
 
     Raises:
         OSError: there is none, or the system does not show it.
     """
+    descriptor = None if folder is None else folder.descriptor
     flags = 0 if follow_link else _AT_SYMLINK_NOFOLLOW
-    found = _statx(_AT_FDCWD, os.fsencode(path), flags)
-    return found or _of(os.stat(path, follow_symlinks=follow_link))
+    found = _statx(_AT_FDCWD if descriptor is None else descriptor, os.fsencode(path), flags)
+    return found or _of(os.stat(path, dir_fd=descriptor, follow_symlinks=follow_link))
 
 
 def look_at_open(descriptor: int) -> FileStat:
@@ -151,11 +185,12 @@ class NotNow(Exception):
     """Bytes cannot be read at this moment, and nothing says that they are gone."""
 
 
-def open_file(path: Path, *, follow_link: bool) -> int:
-    """Return a descriptor of the regular file *path*.
+def open_file(file: ChainFile, *, follow_link: bool) -> int:
+    """Return a descriptor of the regular file at the path of *file*.
 
-    *follow_link* allows one symbolic link to a ``*.log``: nodes with Docker have such links below
-    ``/var/log/pods``, and a link that an attacker puts there must lead to nothing else.
+    *follow_link* allows one symbolic link to a ``*.log``, as the file itself: nodes with Docker
+    have such links below ``/var/log/pods``, and a link that an attacker puts there must lead to
+    nothing else.
 
     Raises:
         Moved: there is no such file.
@@ -163,18 +198,27 @@ def open_file(path: Path, *, follow_link: bool) -> int:
         TooManyOpen: no descriptor is left.
     """
     try:
-        if follow_link and path.is_symlink():
-            target = path.parent / os.readlink(path)
-            if target.suffix != ".log":
-                raise Unreadable("symbolic-link")
-            path = target
-        descriptor = os.open(path, _FLAGS)
+        with OpenFolder(file.path.parent, file.root) as folder:
+            name = _followed(file.path.name, folder) if follow_link else file.path.name
+            descriptor = os.open(name, _FLAGS, dir_fd=folder.descriptor)
     except OSError as error:
         raise _explained(error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise Unreadable("not-a-regular-file")
     return descriptor
+
+
+def _followed(name: str, folder: OpenFolder) -> str:
+    try:
+        target = os.readlink(name, dir_fd=folder.descriptor)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return name  # it is no link
+        raise
+    if Path(target).suffix != ".log":
+        raise Unreadable("symbolic-link")
+    return target
 
 
 def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
@@ -185,7 +229,7 @@ def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
         Unreadable: it may not be read.
         TooManyOpen: no descriptor is left.
     """
-    descriptor = open_file(file.path, follow_link=follow_link)
+    descriptor = open_file(file, follow_link=follow_link)
     found = look_at_open(descriptor)
     is_born_then = found.born_ns == file.born_ns or not (found.born_ns and file.born_ns)
     if (found.device, found.inode) != file.key or not is_born_then:

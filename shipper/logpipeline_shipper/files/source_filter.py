@@ -436,6 +436,11 @@ class SourceFilter:
         for id in list(self._waiting):
             self._decide(self._seen[id])
 
+    def is_skipped(self, id: SourceId) -> bool:
+        """Return whether it was decided not to ship the container *id*."""
+        seen = self._seen.get(id)
+        return seen is not None and isinstance(seen.decision, Skip)
+
     def waiting(self) -> int:
         """Return how many sources wait to be decided on."""
         return len(self._waiting)

@@ -38,6 +38,7 @@ LEFT_OUT = frozenset(
         "deletionTimestamp",
         "lastTransitionTime",
         "lastChecked",
+        "claimedAt",
         "time",
         "created",
         "clusterIP",

@@ -17,7 +17,7 @@ from typing import Any
 from components.sink_contract import Died
 from logpipeline.deduplication import Range, SourceState, decode, encode
 from logpipeline.wire import Batch
-from logpipeline_collector.sink import LocalCommit, SinkBusy, SinkFull, SourceName
+from logpipeline_collector.sink import LocalCommit, Removed, SinkBusy, SinkFull, SourceName
 
 Record = dict[str, Any]
 Lines = list[tuple[str, str, str]]
@@ -46,6 +46,7 @@ class JournalSink:
 
     def __init__(self, path: Path, faults: Faults) -> None:
         self.lines_written = self.bytes_written = self.dirty_bytes = self.damaged_bytes = 0
+        self.removed = Removed()
         self._path = path
         self._faults = faults
         self._written: Lines = []

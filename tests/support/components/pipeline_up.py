@@ -51,7 +51,7 @@ class PipelineUp:
         self.words = words
         self._log = folder / "up.log"
         self._process: warm.AnyProcess | None = None
-        own: dict[str, Any] = {
+        self.spec: dict[str, Any] = {
             "partitions": 2,
             "collectors": {"replicas": 1},
             # A Spark beside each of so many pipelines is for tests of tables.
@@ -63,7 +63,6 @@ class PipelineUp:
             },
             **spec,
         }
-        self.spec = merged(KEEPS_ALL, own)
         self.write()
 
     async def __aenter__(self) -> Self:
@@ -103,7 +102,7 @@ class PipelineUp:
             "apiVersion": "logpipeline.dev/v1alpha1",
             "kind": "LogPipeline",
             "metadata": {"name": self.name},
-            "spec": self.spec,
+            "spec": merged(KEEPS_ALL, self.spec),
         }
         temporary = self.file.with_suffix(".new")
         temporary.write_text(yaml.safe_dump(resource))

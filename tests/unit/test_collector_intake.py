@@ -1,0 +1,147 @@
+"""What a message shows of those before it, where a group left out what was stored at its begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from components.partition_files import opened, position
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.nats.pull import Delivered
+from logpipeline.nats.session import RawMessage
+from logpipeline.subjects import Subjects
+from logpipeline.wire import Batch, encode_headers
+from logpipeline_collector.intake import Intake
+from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.stream_position import Marks
+
+SUBJECTS = Subjects("logs", 10)
+# The group's own begin.
+BEGUN = 10
+
+
+class Server:
+    """A server whose stream has *first*, and lacks *removed* messages behind it; it does not answer
+    while *is_silent*. A fake: what it says stands beside what was delivered.
+    """
+
+    def __init__(self, first: int = 1, removed: int = 0) -> None:
+        self.first = first
+        self.removed = removed
+        self.is_silent = False
+        self.asked = 0
+
+    async def stream_info(self, _: str) -> dict[str, Any]:
+        """What is asked."""
+        self.asked += 1
+        if self.is_silent:
+            raise ApiError("STREAM.INFO", 503, 0, "no leader")
+        state = {
+            "first_seq": self.first,
+            "last_seq": 99,
+            "last_ts": "2026-01-31T12:00:00Z",
+            "messages": 1,
+            "bytes": 1,
+            "num_deleted": self.removed,
+        }
+        return {"created": position(1).created, "state": state, "config": {}}
+
+
+def owned_from_midway(folder: Path, *, is_single: bool) -> OwnedPartition:
+    """Return a partition of a group that began behind `BEGUN`."""
+    record = SimpleNamespace(
+        epoch=1, refused=(), missed_messages=0, snapshot_at=0, begun=BEGUN, begun_ns=BEGUN
+    )
+    owned = OwnedPartition(
+        partition=7,
+        stream="LOGS",
+        subjects=("logs.p7.>",) if is_single else (),
+        writer=opened(folder, partition=7),
+        held=cast("Any", SimpleNamespace(record=record)),
+        position=position(BEGUN),
+        rollbacks=0,
+        marks=Marks(),
+        assignment=lambda: 1,
+        commit_bytes=1,
+        committed_to=lambda *_: None,
+        goes_on=lambda: True,
+    )
+    owned.begin_midway()
+    return owned
+
+
+def intake_of(server: Server) -> Intake:
+    """Return an intake that asks *server*."""
+    return Intake(cast("Any", server), SUBJECTS, cast("Any", None))
+
+
+def delivered(sequence: int, *, start: int, source: str = "/a") -> Delivered:
+    """Return a message of two bytes of *source*."""
+    batch = Batch(
+        source=source, generation="0" * 16, start=start, end=start + 2, lines=1, format="plain"
+    )
+    rows = "".join(f"{name}: {value}\r\n" for name, value in encode_headers(batch, "id").items())
+    headers = f"NATS/1.0\r\n{rows}\r\n".encode()
+    message = RawMessage(b"logs.p7.node-a", b"", headers, b"x\n")
+    return Delivered(message, sequence=sequence, delivery=1, time_ns=sequence, pending=0)
+
+
+@pytest.mark.parametrize("is_single", [False, True], ids=["partitions", "single"])
+async def test_the_first_message_behind_a_gap_is_not_its_source_s_begin(
+    tmp_path: Path, is_single: bool
+) -> None:
+    """The messages with the first bytes may have left the stream unread: these are expected."""
+    server = Server()
+    owned, intake = owned_from_midway(tmp_path, is_single=is_single), intake_of(server)
+    await intake.take(owned, delivered(11, start=0, source="/b"))
+    server.first = 13
+    await intake.take(owned, delivered(13, start=1000))
+
+    assert owned.writer.missing() == [("node-a", "/a", 1000)]
+    assert owned.missed_messages == 1
+    assert owned.position.sequence == 13
+
+
+@pytest.mark.parametrize("is_single", [False, True], ids=["partitions", "single"])
+async def test_without_a_gap_a_source_begins_where_it_is_first_seen(
+    tmp_path: Path, is_single: bool
+) -> None:
+    """What lies before was left out on purpose. The stream is asked once for a new source."""
+    server = Server(first=11)
+    owned, intake = owned_from_midway(tmp_path, is_single=is_single), intake_of(server)
+    await intake.take(owned, delivered(11, start=1000))
+    # Of a single stream, the twelfth message is another partition's.
+    await intake.take(owned, delivered(13 if is_single else 12, start=1002))
+
+    assert owned.writer.missing() == []
+    assert owned.missed_messages == 0
+    assert server.asked == is_single
+
+
+async def test_messages_of_a_single_stream_that_were_removed_one_by_one_may_be_ours(
+    tmp_path: Path,
+) -> None:
+    """The first one says nothing about them; a source that is known stays as it is."""
+    server = Server()
+    owned, intake = owned_from_midway(tmp_path, is_single=True), intake_of(server)
+    await intake.take(owned, delivered(11, start=1000, source="/b"))
+    server.removed = 1
+    await intake.take(owned, delivered(13, start=1000))
+
+    assert owned.writer.missing() == [("node-a", "/a", 1000)]
+    assert owned.missed_messages == 0
+
+
+async def test_a_message_is_not_taken_while_the_stream_cannot_be_asked(tmp_path: Path) -> None:
+    """It is read again, and decided then."""
+    server = Server()
+    server.is_silent = True
+    owned, intake = owned_from_midway(tmp_path, is_single=True), intake_of(server)
+    with pytest.raises(ApiError):
+        await intake.take(owned, delivered(12, start=1000))
+
+    assert owned.position.sequence == BEGUN
+    assert owned.writer.dirty_bytes == 0
