@@ -47,7 +47,7 @@ from logpipeline_shipper.files.open_file import (
     has_length,
     look_now,
 )
-from logpipeline_shipper.files.place import Place
+from logpipeline_shipper.files.place import Head, Place
 from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
 from logpipeline_shipper.files.sent_again import SentAgain
 from logpipeline_shipper.files.tail import Outcome, Patience, Tail, patience_with
@@ -134,6 +134,10 @@ class Chain(ReadCounters):
     def takes_long(self, files: Sequence[ChainFile] = ()) -> bool:
         """Return whether to take *files*, or to read on, takes long."""
         return takes_long(files, self._generations, self._past)
+
+    def heads(self) -> set[Head]:
+        """Return what its files, also those that are gone, begin with."""
+        return {each.head for each in (*self._generations, *self._past)}
 
     def resemblance(self, content: Reader) -> Resemblance:
         """Return how *content*, a file that no source knows, resembles this source.
@@ -469,11 +473,8 @@ class Chain(ReadCounters):
 
     def backlog_bytes(self) -> int:
         """Return how many known bytes are not acknowledged."""
-        return sum(
-            generation.extent - generation.acked.offset
-            for generation in self._generations
-            if not generation.is_done
-        )
+        behind = [each for each in self._generations if not each.is_done]
+        return sum(each.extent - each.acked.offset for each in behind)
 
     def is_finished(self) -> bool:
         """Return whether the source has no files any more, and nothing is left to send."""
@@ -483,8 +484,8 @@ class Chain(ReadCounters):
         """Return whether `read` may return something later though no file changes: when the grace
         of a rotated file is over, or a file is tried again.
         """
-        is_any = any(generation.may_go_on_alone for generation in self._generations)
-        return self._match_again_at_s is not None or is_any
+        is_due = self._match_again_at_s is not None
+        return is_due or any(each.may_go_on_alone for each in self._generations)
 
     def saved(self) -> dict[str, Any]:
         """Return, as JSON, the state with which a new chain continues where this one is."""
