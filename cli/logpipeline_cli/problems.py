@@ -138,6 +138,13 @@ def problems(status: Status) -> Iterator[str]:
                     "of its files were removed or damaged after they were written; its log says "
                     "which"
                 )
+            if why := partition.get("snapshot_problem"):
+                yield f"{answer['member']}: partition {partition['partition']}: {why}"
+            if forgotten := partition.get("forgotten_sources", 0):
+                yield (
+                    f"{answer['member']}: partition {partition['partition']}: {forgotten} sources "
+                    "are forgotten, since a host has too many or too long names; its log says which"
+                )
             for gone in partition.get("gone_folders", []):
                 if lost := _of_gone(gone):
                     yield f"{answer['member']}: partition {partition['partition']}: {lost}"
@@ -248,8 +255,10 @@ def of_shipper(answer: Status) -> Iterator[str]:
 
 
 def _why(reason: str) -> str:
-    """Return *reason* in words if it is the name of an error of the system."""
+    """Return *reason* in words if it is the name of an error of the system, or of a limit."""
     if reason in ("EACCES", "EPERM"):
         return "permission denied: let the shipper's user read it"
+    if reason == "too-many-folders":
+        return "too many folders: new ones below it are not read; remove or exclude some"
     number = getattr(errno, reason, None)
     return os.strerror(number) if isinstance(number, int) else reason

@@ -84,16 +84,24 @@ async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[
     answers: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*kinds, "unreadable")}
 
     def keep(message: RawMessage) -> None:
+        if not message.data:
+            return  # the server's: no component listens
         try:
             answer = json_text.parse(message.data)
         except ValueError:
+            put("unreadable", {"name": "a shipper or collector"})
             return
         kind = str(answer.get("component")) if isinstance(answer, dict) else ""
         if kind not in kinds:
             return
-        there = answers[kind if is_readable(kind, answer) else "unreadable"]
-        if len(there) < ANSWERS_MAX:
-            there.append(answer if there is answers[kind] else {"name": name_in(kind, answer)})
+        if is_readable(kind, answer):
+            put(kind, answer)
+        else:
+            put("unreadable", {"name": name_in(kind, answer)})
+
+    def put(kind: str, row: dict[str, Any]) -> None:
+        if len(answers[kind]) < ANSWERS_MAX:
+            answers[kind].append(row)
 
     subjects = map(ControlSubjects(control_root).status, kinds)
     await gather(connection, subjects, b"", keep)

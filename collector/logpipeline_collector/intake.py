@@ -17,6 +17,10 @@ from logpipeline_collector.dead_letters import DeadLetters
 from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.stream_position import StreamMissing
 
+# Messages that were removed one by one, which a server lists in one answer. Where there are more,
+# some are taken to be ours.
+REMOVED_LISTED_MAX = 50_000
+
 
 class Intake:
     """Takes the messages of all partitions; those that cannot be used go to *dead_letters*."""
@@ -44,7 +48,7 @@ class Intake:
         try:
             read = read_message(self._subjects, owned.partition, delivered)
             if read.batch is not None and owned.may_begin_too_late(read.host, read.batch):
-                owned.note_gap(delivered, await self._look(owned.stream))
+                await self._look_behind(owned, delivered)
             if read.batch is not None or not is_read_again:
                 owned.writer.take(
                     read.host,
@@ -61,11 +65,22 @@ class Intake:
             await self.dead_letters.put(delivered, owned, reason=error.reason, detail=str(error))
         owned.note_read(delivered)
 
-    async def _look(self, stream: str) -> StreamState:
-        info = await self._js.stream_info(stream)
+    async def _look_behind(self, owned: OwnedPartition, delivered: Delivered) -> None:
+        """Note what has left the stream between the position and *delivered*."""
+        info = await self._js.stream_info(owned.stream)
         if info is None:
-            raise StreamMissing(stream)
-        return state_of(info)
+            raise StreamMissing(owned.stream)
+        stream = state_of(info)
+        owned.note_gap(delivered, stream)
+        between = range(owned.position.sequence + 1, delivered.sequence)
+        if stream.removed and between and await self._is_any_removed(owned.stream, stream, between):
+            owned.writer.expect_all()
+
+    async def _is_any_removed(self, name: str, stream: StreamState, between: range) -> bool:
+        if stream.removed > REMOVED_LISTED_MAX:
+            return True
+        answer = await self._js.call(f"STREAM.INFO.{name}", {"deleted_details": True})
+        return any(sequence in between for sequence in answer["state"].get("deleted") or ())
 
     def learn(self, owned: OwnedPartition, delivered: Delivered, *, has_payload: bool) -> None:
         """Note what another collector has written of this message.

@@ -17,6 +17,8 @@ from logpipeline_collector.folder import Folder
 
 log = logging.getLogger(__name__)
 
+# A header of heartbeats: where the member's lock is.
+PLACE_HEADER = "Log-Place"
 # The bucket of a deployment that is just being made may come later than its collectors.
 RETRY_S = 0.2
 
@@ -26,8 +28,8 @@ class MemberTaken(Exception):
 
     def __init__(self, member: str) -> None:
         super().__init__(
-            f"another process runs as {member} with another folder; stop it, or give this one "
-            "another name"
+            f"another process runs as {member} with another folder, or with an image of this one; "
+            "stop it, or give this one another name and an empty folder"
         )
 
 
@@ -57,7 +59,7 @@ class Membership:
 
     async def enter(self) -> None:
         """Show that we are alive, as soon as no other process does so under our name. A predecessor
-        in our own folder is gone: we hold its lock.
+        that held our lock is gone.
 
         Raises:
             MemberTaken: another process runs under our name.
@@ -109,7 +111,8 @@ class Membership:
         if entry is None or entry.value == LEFT:
             return True
         former = entry.value.decode("utf-8", "replace")
-        if self._folder.is_ours(former):
+        is_here = entry.header(PLACE_HEADER) == self._folder.place
+        if is_here and self._folder.is_ours(former):
             return True
         return await self.silent_s(self._member, former) >= self._takeover_after_s
 
@@ -117,7 +120,8 @@ class Membership:
         try:
             await self._write(self._revision)
         except Conflict:
-            # No rival: an own write whose answer was lost, or a bucket that was restored.
+            # No rival: an own write whose answer was lost, or a bucket that was restored. What
+            # began after us in an image of our folder is one.
             entry = await self._bucket.get(self._key)
             former = entry.value.decode("utf-8", "replace") if entry else ""
             if former and not self._folder.is_ours(former):
@@ -125,7 +129,10 @@ class Membership:
             self._revision = entry.revision if entry else 0
 
     async def _write(self, revision: int) -> None:
-        self._revision = await self._bucket.swap(self._key, self._value, revision=revision)
+        headers = {PLACE_HEADER: self._folder.place}
+        self._revision = await self._bucket.swap(
+            self._key, self._value, revision=revision, headers=headers
+        )
 
 
 def membership_of(

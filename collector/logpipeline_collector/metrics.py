@@ -18,6 +18,7 @@ WRITER_COUNTERS = {
     "cut_bytes": "Bytes of messages that were there already, and were cut",
     "late_ranges": "Ranges that came after later ones, and were written late",
     "contradicted_bytes": "Bytes written that another message contradicts",
+    "forgotten_sources": "Sources forgotten, in whole or in part, because a host had too much",
     "unknown_chains": "Generations that name a predecessor that was never seen",
 }
 
@@ -40,6 +41,9 @@ class CollectorMetrics:
             "dead_letters",
             "Messages that could not be used, or that readers gave up",
             ("partition", "reason", "kept"),
+        )
+        self.snapshots = counter(
+            "snapshots", "Snapshots of the sources' positions", ("partition", "outcome")
         )
         self.missed = counter(
             "missed_messages", "Messages that left the stream before we read them", by_partition

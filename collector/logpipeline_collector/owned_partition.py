@@ -89,8 +89,9 @@ class OwnedPartition:
 
     *failure* is set when a commit failed: nothing is written after it. *warning* says what was
     wrong when the partition was taken. *went_back_to* is the sequence up to which the
-    stream is still what it was at the last commit, if it went back since. *beat* is called while a
-    commit waits for something that a restart would not bring.
+    stream is still what it was at the last commit, if it went back since. *goes_on* is called while
+    a commit waits for something that a restart would not bring, and says whether the partition is
+    still wanted.
     """
 
     partition: int
@@ -104,12 +105,13 @@ class OwnedPartition:
     assignment: Callable[[], int]
     commit_bytes: int
     committed_to: Callable[[OwnedPartition, float], None]
-    beat: Callable[[], None]
+    goes_on: Callable[[], bool]
     committed: StreamPosition = field(init=False)
     committed_rollbacks: int = field(init=False)
     failure: Exception | None = None
     problem: str | None = None
     commit_problem: str | None = None
+    snapshot_problem: str | None = None
     missed: Missed = field(default_factory=Missed)
     dead_letters: int = 0
     warning: str = ""
@@ -273,9 +275,6 @@ class OwnedPartition:
             self._note_missed(found=delivered.sequence)
         elif stream is not None:
             self._note_missed(found=min(stream.first, delivered.sequence))
-            if stream.removed:
-                # One by one, of any partition: until they expire, nothing is known to be whole.
-                self.writer.expect_all()
 
     def may_begin_too_late(self, host: str, batch: Batch) -> bool:
         """Return whether *batch* would be taken for the begin of its source, though messages before
@@ -395,7 +394,7 @@ class OwnedPartition:
             if self.commit_problem is None:
                 log.warning(RECORD_WAITS, extra={"partition": self.partition})
             self.commit_problem = RECORD_WAITS
-            self.beat()
+            self.goes_on()
             timer = loop.call_later(RECORD_WAIT_S, still_waiting)
 
         timer = loop.call_later(RECORD_WAIT_S, still_waiting)
@@ -413,14 +412,17 @@ class OwnedPartition:
             except SinkFull as error:
                 # Nothing is committed. The same commit is made again when there is room.
                 self.commit_problem = f"the disk is full: {error}"
-                self.beat()
+                if not self.goes_on():
+                    # The stream has all of it still, for an owner with room.
+                    raise
                 await asyncio.sleep(FULL_RETRY_S)
             else:
                 self.commit_problem = None
                 return
 
-    async def snapshot(self) -> Snapshot:
-        """Return the sources' positions as the group knows them.
+    async def snapshot(self, executor: Executor) -> Snapshot:
+        """Return the sources' positions as the group knows them; they are written in a thread of
+        *executor*.
 
         Raises:
             Exception: the failure, if there is one.
@@ -432,7 +434,7 @@ class OwnedPartition:
             return Snapshot(
                 self.committed,
                 self.marks.encode(),
-                self.writer.export_sources(),
+                await in_thread(executor, self.writer.export_sources),
                 self.held.record,
             )
 
@@ -476,6 +478,7 @@ class OwnedPartition:
 
         Raises:
             Fenced: the partition is no longer ours.
+            SinkFull: there is no room, and the partition is not wanted any more.
         """
         while self.is_due:
             await self.commit(executor)
@@ -489,9 +492,22 @@ class OwnedPartition:
     async def close(self) -> None:
         """Close the partition without what is not committed."""
         async with self._lock:
-            if not self.is_clean and (self.failure is None or isinstance(self.failure, Fenced)):
-                self.writer.discard()
-            self.writer.close()
+            is_writable = self.failure is None or isinstance(self.failure, Fenced | SinkFull)
+            if is_writable and not self.is_clean:
+                close_uncommitted(self.writer)
+            else:
+                self.writer.close()
+
+
+def close_uncommitted(writer: PartitionWriter) -> None:
+    """Close *writer*, and take back what is not committed."""
+    try:
+        writer.discard()
+    except SinkFull as error:
+        # The next opening takes it back.
+        log.warning("no room to take back what is not committed", extra={"reason": str(error)})
+    finally:
+        writer.close()
 
 
 class Committer:

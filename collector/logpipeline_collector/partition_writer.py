@@ -58,6 +58,11 @@ class PartitionWriter:
         return counted(self._sources.lost_bytes)
 
     @property
+    def forgotten_sources(self) -> int:
+        """Sources that were forgotten, in whole or in part, to keep what is known within limits."""
+        return self._sources.forgotten
+
+    @property
     def lines(self) -> int:
         """Lines that were written."""
         return self.sink.lines_written
@@ -200,7 +205,9 @@ class PartitionWriter:
         return sorted(self._sources.losses(), key=lambda row: -row[2].time_ns)
 
     def export_sources(self) -> bytes:
-        """Return what is known of all sources as committed, for another folder to go on from."""
+        """Return what is known of all sources as committed, for another folder to go on from; call
+        it in a thread.
+        """
         return encode_snapshot(self.sink.source_rows())
 
     def import_sources(self, exported: bytes) -> None:

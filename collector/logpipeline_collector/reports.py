@@ -5,7 +5,6 @@ its state.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import defaultdict
@@ -13,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from logpipeline import json_text
+from logpipeline.deduplication import counted
 from logpipeline.nats.connection import Connection, Listener, NotSent, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.session import RawMessage
@@ -204,14 +205,16 @@ def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
 def ready(
     context: Context, watch: AssignmentWatch, workers: Iterable[PartitionWorker]
 ) -> str | None:
-    """Return None while every partition that is assigned to us is owned and written, else why."""
+    """Return None while every partition that is assigned to us, or that we still have, is owned and
+    written, else why.
+    """
     if context.connection.problem or not context.connection.is_connected:
         return context.connection.problem or "not connected to NATS"
     if watch.current is None:
         return watch.problem
     for worker in workers:
         problem = problem_of(worker)
-        if worker.is_wanted and problem:
+        if (worker.is_wanted or worker.owned is not None) and problem:
             return f"partition {worker.partition}: {problem}"
     return watch.problem
 
@@ -233,7 +236,7 @@ def encoded_report(
     fitting = b""
     for listed_max in LISTED_MAX:
         made = report(context, workers, listed_max=listed_max)
-        text = json.dumps(made).encode()
+        text = json_text.dump(made).encode()
         if fitting and len(text) > bytes_max:
             break
         fitting = text
@@ -283,7 +286,7 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "time_ns": owned.committed.time_ns,
         "read": owned.position.sequence,
         "pending_messages": owned.lag.pending,
-        "pending_bytes": owned.lag.bytes,
+        "pending_bytes": counted(owned.lag.bytes),
         "uncommitted_bytes": writer.dirty_bytes,
         "lag_seconds": round(lag_seconds(owned), 3),
         "rollbacks": owned.rollbacks,
@@ -308,7 +311,9 @@ def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
         "late_ranges": writer.late_ranges,
         "cut_bytes": writer.cut_bytes,
         "contradicted_bytes": writer.contradicted_bytes,
-        "lines": writer.lines,
+        "forgotten_sources": writer.forgotten_sources,
+        "snapshot_problem": owned.snapshot_problem,
+        "lines": counted(writer.lines),
         "bytes": writer.bytes,
         "dead_letters": owned.dead_letters,
     }

@@ -5,6 +5,7 @@ goes on where the last owner stopped, and still recognises what comes twice.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -24,6 +25,9 @@ CHUNK_BYTES_MIN = 1024
 # 100,000 sources compress to some 10 MB.
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 CHUNKS_MAX = 16_384
+# Chunks of one attempt have a subject of their own, below that of the manifests: what an attempt
+# left that did not come to its end is removed by its subject. The epoch leads it.
+_CHUNKS = re.compile(r"e(?P<epoch>[0-9]{1,19})-[0-9]{1,19}")
 
 
 class SnapshotBroken(Exception):
@@ -87,6 +91,9 @@ class SnapshotStore:
         self._stream = stream
         self._subject = subject
         self._partition = partition
+        self._attempts = 0
+        self._unfinished: set[str] = set()
+        self._is_tidy = False
 
     async def write(self, snapshot: Snapshot) -> int:
         """Store *snapshot*, and return the sequence by which `read` finds it.
@@ -98,7 +105,11 @@ class SnapshotStore:
         parts = list(self._cut(snapshot.sources))
         if len(parts) > CHUNKS_MAX or len(snapshot.sources) > SNAPSHOT_BYTES_MAX:
             raise SnapshotBroken(f"{len(snapshot.sources)} bytes in {len(parts)} chunks")
-        chunks = [(await self._js.publish(self._subject, part)).sequence for part in parts]
+        epoch = snapshot.record.epoch if snapshot.record is not None else 0
+        self._attempts += 1
+        subject = f"{self._subject}.e{epoch}-{self._attempts}"
+        self._unfinished.add(subject)
+        chunks = [(await self._js.publish(subject, part)).sequence for part in parts]
         manifest = Manifest(
             VERSION,
             self._partition,
@@ -110,6 +121,8 @@ class SnapshotStore:
         )
         # Older collectors refuse a manifest with an unknown field, so the record is in the headers.
         headers = _headers(snapshot.record) if snapshot.record is not None else None
+        # Whether the manifest is stored may stay unknown, and the record may come to point to it.
+        self._unfinished.discard(subject)
         return (await self._js.publish(self._subject, manifest.encode(), headers)).sequence
 
     async def read(self, sequence: int) -> Snapshot:
@@ -167,7 +180,7 @@ class SnapshotStore:
                 fields.get(RECORD_HEADER, "").encode(), fields.get(SUCCESSION_HEADER, "")
             )
         except (SnapshotBroken, BadRecord):
-            # A chunk of an unfinished snapshot, or a snapshot of an older collector.
+            # A snapshot of an older collector, or a chunk of one that it left unfinished.
             return None
         return replace(
             record,
@@ -176,29 +189,81 @@ class SnapshotStore:
             snapshot_at=manifest.position.sequence,
         )
 
-    async def drop_before(self, sequence: int) -> None:
-        """Remove what is older than the snapshot at *sequence*.
+    async def remove_unfinished(self, current: int, *, epoch: int) -> None:
+        """Remove chunks of which no manifest was written: of our own attempts, and once those of
+        owners before *epoch*. The snapshot at *current* stays. A stream that is full of them
+        refuses the snapshots of all partitions.
 
         Raises:
             NotSent, OutcomeUnknown, ApiError: perhaps nothing was removed; the next call does it.
         """
+        for subject in tuple(self._unfinished):
+            await self._purge(subject)
+            self._unfinished.discard(subject)
+        if not self._is_tidy:
+            for subject in await self._left_by_others(current, epoch):
+                await self._purge(subject)
+            self._is_tidy = True
+
+    async def _left_by_others(self, current: int, epoch: int) -> list[str]:
+        kept = await self._subject_of_chunks(current)
+        below = f"{self._subject}."
+        body = {"subjects_filter": f"{below}>"}
+        info = await self._js.call(f"STREAM.INFO.{self._stream}", body)
+        found = info["state"].get("subjects") or {}
+        # A successor's have a higher epoch, should we be fenced without knowing it yet.
+        return [
+            subject
+            for subject in found
+            if subject != kept
+            and (match := _CHUNKS.fullmatch(subject.removeprefix(below)))
+            and int(match["epoch"]) < epoch
+        ]
+
+    async def _subject_of_chunks(self, sequence: int) -> str | None:
+        if not sequence:
+            return None
+        try:
+            manifest = await self._manifest(sequence)
+            return (await self._message(manifest.chunks[0])).subject if manifest.chunks else None
+        except SnapshotBroken:
+            return None
+
+    async def _purge(self, subject: str, *, before: int = 0) -> None:
+        body: dict[str, Any] = {"filter": subject}
+        if before:
+            body["seq"] = before
+        await self._js.call(f"STREAM.PURGE.{self._stream}", body)
+
+    async def drop_before(self, sequence: int) -> None:
+        """Remove what is older than the snapshot at *sequence*, 0 for none.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: perhaps nothing was removed; the next call does it.
+        """
+        if not sequence:
+            return
         try:
             manifest = await self._manifest(sequence)
         except SnapshotBroken:
             return
         first = min((*manifest.chunks, sequence))
-        body = {"filter": self._subject, "seq": first}
-        await self._js.call(f"STREAM.PURGE.{self._stream}", body)
+        # Former collectors put chunks beside the manifests.
+        await self._purge(self._subject, before=first)
+        await self._purge(f"{self._subject}.>", before=first)
 
     async def _manifest(self, sequence: int) -> Manifest:
-        manifest = Manifest.decode((await self._message(sequence)).data)
+        stored = await self._message(sequence)
+        if stored.subject != self._subject:
+            raise SnapshotBroken(f"message {sequence} is a part of a snapshot")
+        manifest = Manifest.decode(stored.data)
         if manifest.partition != self._partition:
             raise SnapshotBroken(f"the snapshot at {sequence} is of another partition")
         return manifest
 
     async def _message(self, sequence: int) -> StoredMessage:
         stored = await self._js.message(self._stream, sequence)
-        if stored is None or stored.subject != self._subject:
+        if stored is None or not f"{stored.subject}.".startswith(f"{self._subject}."):
             raise SnapshotBroken(f"message {sequence} of stream {self._stream} is gone")
         return stored
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import zlib
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from logpipeline import json_text, zstd
@@ -15,47 +16,82 @@ from logpipeline.deduplication import (
     SourceState,
     all_committed_of,
     committed_of,
+    counted,
     decide,
     decode,
 )
-from logpipeline.extents import Repeat, Sums
+from logpipeline.extents import GenerationState, Repeat, Sums
 from logpipeline.records import Committed, Question
 from logpipeline.wire import Batch
 from logpipeline_collector.sink import LocalCommit, SourceName
+from logpipeline_collector.source_sizes import SourceSizes
 
 log = logging.getLogger(__name__)
 
-# 100,000 hosts of ten partitions with some twenty logs each. Pods come and go; the ones that were
-# silent the longest are forgotten first.
+# 100,000 hosts of ten partitions with some twenty logs each. Pods come and go; of the host that
+# takes the most, the ones that were silent the longest are forgotten first.
 SOURCES_MAX = 250_000
+# What is known takes no more in a snapshot, however long the names are that a node gives: it has to
+# fit into memory a few times, and into the stream of snapshots.
+SOURCES_BYTES_MAX = 128 * 1024 * 1024
+# One part of the limits is freed at once: to find the host with the most, all are looked at.
+ROOM_PARTS = 64
+# Of a source that takes room so many generations are left, before it is forgotten itself: what
+# kubelet keeps, and some.
+GENERATIONS_LEFT = 8
+# Holds the missing and lost bytes of all forgotten sources, so that sums do not lose them. No
+# source has an empty name; former versions can read it, too.
+FORGOTTEN: SourceName = ("-", "")
 # Commits whose changes are known one by one. Who asks for older changes gets all sources.
 COMMITS_LISTED_MAX = 1024
 # Messages in the log between two commits; metrics count all of them.
 NAMED_MAX = 20
 SNAPSHOT_VERSION = 1
-# 250,000 sources of some 300 bytes. A damaged snapshot must not take all memory.
+# Four times what sources may take. A damaged snapshot must not take all memory.
 SNAPSHOT_BYTES_MAX = 512 * 1024 * 1024
 LEVEL = 1
 
 HOLE = "bytes are missing before a message"
 CONTRADICTED = "a message contradicts what was written: one of both is forged, and both are kept"
+OVER_LIMIT = (
+    "a host has so many sources, or such long names, that the oldest are forgotten: of these, what "
+    "is sent again is written again, and what comes next counts as behind missing bytes"
+)
+
+
+# What is reported to shippers has a generation.
+_NO_GENERATION = GenerationState("0" * 16)
 
 
 class Sources:
-    """The sources of one partition; the one that changed last stands last."""
+    """The sources of one partition. *forgotten* counts those that were forgotten, or of which old
+    generations were, to keep what is known within its limits.
+    """
 
     def __init__(self) -> None:
         self.missing_bytes = 0
         self.lost_bytes = 0
+        self.forgotten = 0
         # Whether the group skipped what was stored before it began.
         self.is_from_midway = False
         self._known: dict[SourceName, SourceState] = {}
+        self._sizes = SourceSizes()
         self._committed: dict[SourceName, SourceState] = {}
         self._changed: dict[SourceName, SourceState | None] = {}
         self._changes: deque[tuple[int, tuple[SourceName, ...]]] = deque(maxlen=COMMITS_LISTED_MAX)
         self._complete_since = 0
         self._last = 0
         self._named = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that a snapshot of what is known takes at most, uncompressed."""
+        return self._sizes.bytes
+
+    @property
+    def committed(self) -> Mapping[SourceName, SourceState]:
+        """What is committed of each source."""
+        return self._committed
 
     def load(self, committed: dict[SourceName, SourceState], last: LocalCommit | None) -> None:
         """Forget everything but what is *committed*."""
@@ -78,9 +114,10 @@ class Sources:
     def learn(self, host: str, batch: Batch, decision: Decision, *, sequence: int = 0) -> None:
         """Take over *decision*, whose bytes were written."""
         name = (host, batch.source)
-        before = self._known.pop(name, NOTHING)
-        # At the end, as the one that changed last.
+        known = self._known.get(name)
+        before = NOTHING if known is None else known
         self._known[name] = self._changed[name] = decision.after
+        self._sizes.note(name, known, decision.after)
         if decision.after.generations is not before.generations:
             self.missing_bytes += decision.after.missing - before.missing
         self.lost_bytes += decision.after.lost - before.lost
@@ -88,8 +125,7 @@ class Sources:
             self._name(HOLE, name, generation, end - start, sequence)
         if decision.contradicted:
             self._name(CONTRADICTED, name, batch.generation, decision.contradicted, sequence)
-        if len(self._known) > SOURCES_MAX:
-            self._forget_oldest()
+        self._keep_limits()
 
     def replace(self, sources: dict[SourceName, SourceState]) -> None:
         """Know only *sources*, from the next commit on."""
@@ -129,7 +165,7 @@ class Sources:
         return self._last, [
             (name[0], committed_of(name[1], self._committed[name]))
             for name in names
-            if name in self._committed
+            if name in self._committed and name != FORGOTTEN
         ]
 
     def asked(self, host: str, question: Question) -> list[Committed]:
@@ -158,10 +194,10 @@ class Sources:
         return self.is_from_midway and not known.generations
 
     def missing(self) -> Iterator[tuple[str, str, int]]:
-        """Yield host, source and bytes of what never came."""
-        for (host, source), known in self._known.items():
-            if known.missing:
-                yield host, source, known.missing
+        """Yield host, source and bytes of what never came, for all sources that are known."""
+        for name, known in self._known.items():
+            if known.missing and name != FORGOTTEN:
+                yield *name, known.missing
 
     def losses(self) -> Iterator[tuple[str, str, Loss]]:
         """Yield host, source and loss for all that shippers named as lost."""
@@ -172,27 +208,78 @@ class Sources:
     def _sum_up(self) -> None:
         self.missing_bytes = sum(known.missing for known in self._known.values())
         self.lost_bytes = sum(known.lost for known in self._known.values())
+        self._sizes = SourceSizes()
+        for name, known in self._known.items():
+            if name != FORGOTTEN:
+                self._sizes.note(name, None, known)
+        self._keep_limits()
 
-    def _forget_oldest(self) -> None:
-        name = next(iter(self._known))
+    def _fits(self, spare: int = 0) -> bool:
+        """Return whether the limits hold, with 1/*spare* of them to spare."""
+        sources_max, bytes_max = (
+            most - (most // spare if spare else 0) for most in (SOURCES_MAX, SOURCES_BYTES_MAX)
+        )
+        return len(self._known) <= sources_max and self._sizes.bytes <= bytes_max
+
+    def _keep_limits(self) -> None:
+        if self._fits():
+            return
+        heaviest = self._sizes.heaviest_first()
+        steps: dict[str, Iterator[SourceName]] = {}
+        forgotten: Counter[str] = Counter()
+        while not self._fits(ROOM_PARTS):
+            host = heaviest[0][1]
+            if host not in steps:
+                steps[host] = self._forgetting(host)
+            forgotten[host] += next(steps[host], None) is not None
+            heapq.heapreplace(heaviest, (-self._sizes.of(host), host))
+        self.forgotten += forgotten.total()
+        for host, count in forgotten.most_common():
+            self._warn(OVER_LIMIT, {"host": host, "sources": count})
+
+    def _forgetting(self, host: str) -> Iterator[SourceName]:
+        """Forget step by step what is known of *host*, the oldest first, and yield of which source
+        it was.
+        """
+        names = self._sizes.sources_of(host)
+        for name in names:
+            known = self._known[name]
+            if len(known.generations) > GENERATIONS_LEFT:
+                left = known.without_oldest(GENERATIONS_LEFT)
+                self._known[name] = self._changed[name] = left
+                self._sizes.shorten(name, known, left)
+                yield name
+        for name in names:
+            self._forget(name)
+            yield name
+
+    def _forget(self, name: SourceName) -> None:
         known = self._known.pop(name)
-        self.missing_bytes -= known.missing
-        self.lost_bytes -= known.lost
+        self._sizes.drop(name, known)
         self._changed[name] = None
+        if known.missing or known.lost:
+            sums = self._known.get(FORGOTTEN, NOTHING._replace(generations=(_NO_GENERATION,)))
+            self._known[FORGOTTEN] = self._changed[FORGOTTEN] = sums._replace(
+                given_up=counted(sums.given_up + known.missing),
+                lost=counted(sums.lost + known.lost),
+            )
 
     def _name(self, what: str, name: SourceName, generation: str, size: int, sequence: int) -> None:
+        self._warn(
+            what,
+            {
+                "host": name[0],
+                "source": name[1],
+                "generation": generation,
+                "bytes": size,
+                "sequence": sequence,
+            },
+        )
+
+    def _warn(self, what: str, fields: Mapping[str, object]) -> None:
         self._named += 1
         if self._named <= NAMED_MAX:
-            log.warning(
-                what,
-                extra={
-                    "host": name[0],
-                    "source": name[1],
-                    "generation": generation,
-                    "bytes": size,
-                    "sequence": sequence,
-                },
-            )
+            log.warning(what, extra=fields)
 
 
 class BadSnapshot(ValueError):

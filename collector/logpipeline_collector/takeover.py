@@ -18,17 +18,19 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import (
     REFUSED_MAX,
+    Assignment,
     BadRecord,
     EpochRecord,
     GoneFolder,
     Reached,
     StreamPosition,
+    assignment_key,
 )
 from logpipeline.streamstate import state_of
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import StoredEpoch
 from logpipeline_collector.intake import Intake
-from logpipeline_collector.owned_partition import OwnedPartition, in_thread
+from logpipeline_collector.owned_partition import OwnedPartition, close_uncommitted, in_thread
 from logpipeline_collector.partition_writer import PartitionWriter, PayloadNeeded
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
@@ -41,7 +43,6 @@ from logpipeline_collector.recovery import (
 )
 from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
-from logpipeline_collector.sources import BadSnapshot
 from logpipeline_collector.stream_position import (
     Marks,
     StreamMissing,
@@ -60,8 +61,11 @@ TAKE_TIMEOUT_S = 1.0
 PULL_BYTES = 2 * 1024 * 1024
 # After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 256
-# A snapshot at release saves a successor some reading, but the release must not wait for it.
-SNAPSHOT_DEADLINE_S = 5.0
+
+# A partition may have been taken under an assignment of a higher number than ours. For so long the
+# bucket may still come to show that one: a replica lags, or an owner has read more than we have.
+# After that, numbers have gone back: the bucket was restored from a copy, or the key was lost.
+ASSIGNMENT_STANDS_S = 60.0
 
 # Errors that may pass: the take-over is tried again.
 PASSING = (
@@ -96,13 +100,14 @@ def claim(
     """Return whether a member to whom the assignment *generation* gives the partition may take it
     from the owner that *record* names.
 
-    *is_our_folder* says that the owner was a process of our own folder. We hold the folder's lock,
-    so that process is gone.
+    *is_our_folder* says that the owner was our member in our own folder. We show that we are alive
+    in its place, so that process is gone.
     """
     if record is None:
         return Claim(True, "it has no owner")
     if record.assignment > generation:
-        return Claim(False, f"it was taken under the newer assignment {record.assignment}")
+        newer = record.assignment
+        return Claim(False, f"it was taken under the newer assignment {newer}, which may come yet")
     if record.released:
         return Claim(True, f"{record.owner} released it")
     if is_our_folder:
@@ -137,6 +142,12 @@ def settle(
     return found
 
 
+def is_predecessors(context: Context, record: EpochRecord) -> bool:
+    """Return whether the owner that *record* names was our member in our folder."""
+    # Where another member has an image of our folder, its processes are known here, and may live.
+    return record.owner == context.config.member and context.folder.is_ours(record.incarnation)
+
+
 async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
     """Settle a partition of which something is stored here; unless it *is_wanted*, release it, too.
 
@@ -150,7 +161,7 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
         record = seen.record
         if record is None or is_wanted or record.released:
             return
-        if context.folder.is_ours(record.incarnation):
+        if is_predecessors(context, record):
             reached = Reached(found.position, found.rollbacks)
             await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
@@ -198,16 +209,6 @@ async def find_snapshot(store: SnapshotStore, record: EpochRecord) -> Found:
     except SnapshotBroken as error:
         return Found(None, str(error))
     return Found(snapshot)
-
-
-async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
-    """Return whether the snapshot that *record* points to exists; True if the server does not
-    answer.
-    """
-    try:
-        return record.snapshot > 0 and await store.is_there(record.snapshot)
-    except (NotSent, OutcomeUnknown, ApiError):
-        return True
 
 
 def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | None:
@@ -331,26 +332,6 @@ async def _take_until(
     return taken
 
 
-async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
-    """Store the sources' committed positions for a successor; return whether it worked."""
-    former = owned.held.record.snapshot
-    try:
-        snapshot = await owned.snapshot()
-        sequence = await store.write(snapshot)
-        await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
-        owned.note_snapshot(snapshot)
-        if former:
-            await store.drop_before(former)
-    except (NotSent, OutcomeUnknown, ApiError, SnapshotBroken, BadSnapshot) as error:
-        # A snapshot that no successor could read would let the stream be trimmed up to it.
-        log.warning(
-            "no snapshot of the sources' positions could be stored",
-            extra={"partition": owned.partition, "reason": str(error)},
-        )
-        return False
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class NotYet:
     """The *reason* why the partition could not be taken now."""
@@ -359,8 +340,9 @@ class NotYet:
 
 
 class TakeOver:
-    """Attempts to take over one partition. *goes_on* is asked while it takes long, and says whether
-    the partition is still wanted.
+    """Attempts to take over one partition. *generation* returns the assignment that gives it to us,
+    and *assigned_s* since when, on the monotonic clock. *goes_on* is asked while it takes long, and
+    says whether the partition is still wanted.
     """
 
     def __init__(
@@ -368,11 +350,13 @@ class TakeOver:
         context: Context,
         partition: int,
         generation: Callable[[], int],
+        assigned_s: Callable[[], float],
         goes_on: Callable[[], bool],
     ) -> None:
         self._context = context
         self._partition = partition
         self._generation = generation
+        self._assigned_s = assigned_s
         self._goes_on = goes_on
 
     async def attempt(self) -> OwnedPartition | NotYet:
@@ -392,8 +376,7 @@ class TakeOver:
         try:
             owned = await self._take(writer, seen, free)
         except PASSING as error:
-            writer.discard()
-            writer.close()
+            close_uncommitted(writer)
             return NotYet(str(error))
         except BaseException:
             writer.close()
@@ -410,18 +393,32 @@ class TakeOver:
         return seen if copy is None else replace(seen, record=replace(copy, assignment=0))
 
     async def _claim(self, record: EpochRecord | None) -> Claim:
-        is_ours = record is not None and self._context.folder.is_ours(record.incarnation)
+        is_ours = record is not None and is_predecessors(self._context, record)
         silent_s = 0.0
         if record is not None and not record.released and not is_ours:
             membership = self._context.membership
             silent_s = await membership.silent_s(record.owner, record.incarnation)
+        generation = self._generation()
+        if record is not None and record.assignment > generation and await self._stands():
+            generation = record.assignment
         return claim(
             record,
-            generation=self._generation(),
+            generation=generation,
             is_our_folder=is_ours,
             owner_silent_s=silent_s,
             takeover_after_s=self._context.config.takeover_after_s,
         )
+
+    async def _stands(self) -> bool:
+        """Return whether the assignment that gives us the partition is the one in the bucket, and
+        was for long.
+        """
+        if time.monotonic() - self._assigned_s() < ASSIGNMENT_STANDS_S:
+            return False
+        entry = await self._context.bucket.get(assignment_key(self._context.config.group))
+        if entry is None:
+            return False
+        return Assignment.decode(entry.value).generation == self._generation()
 
     async def _take(
         self, writer: PartitionWriter, seen: StoredEpoch, free: Claim
@@ -456,7 +453,7 @@ class TakeOver:
             assignment=self._generation,
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
-            beat=self._beat,
+            goes_on=self._goes_on,
         )
         if held.record.begun or held.record.begun_ns:
             owned.begin_midway()
@@ -482,9 +479,6 @@ class TakeOver:
             },
         )
         return owned
-
-    def _beat(self) -> None:
-        self._goes_on()
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config

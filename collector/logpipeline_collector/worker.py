@@ -14,20 +14,12 @@ from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
 from logpipeline.streamstate import Verdict
 from logpipeline_collector.context import Context
-from logpipeline_collector.owned_partition import FULL_RETRY_S, OwnedPartition, in_thread
+from logpipeline_collector.owned_partition import FULL_RETRY_S, OwnedPartition
 from logpipeline_collector.sink import SinkBusy, SinkFull
-from logpipeline_collector.stream_position import StreamMissing, save_marks
+from logpipeline_collector.snapshot_schedule import SnapshotSchedule
+from logpipeline_collector.stream_position import StreamMissing
 from logpipeline_collector.stream_reader import Interrupted, StreamReader
-from logpipeline_collector.takeover import (
-    PASSING,
-    SNAPSHOT_DEADLINE_S,
-    NotYet,
-    TakeOver,
-    has_snapshot,
-    tidy,
-    verify_owned,
-    write_snapshot,
-)
+from logpipeline_collector.takeover import PASSING, NotYet, TakeOver, tidy, verify_owned
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +28,6 @@ TAKE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 # After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 64
-# After a roll-back a snapshot is written so soon.
-URGENT_SNAPSHOT_S = 1.0
-# Where nothing is committed, snapshot and record are checked once in so many snapshot periods.
-PERIODS_BETWEEN_LOOKS = 6
 
 
 class PartitionWorker:
@@ -52,11 +40,10 @@ class PartitionWorker:
         self.beat_s = time.monotonic()
         self._context = context
         self._generation: int | None = None
+        self._assigned_s = time.monotonic()
         self._last_generation = 0
         self._is_ending = False
         self._changed = asyncio.Event()
-        self._snapshot_s = 0.0
-        self._periods = 0
         self._reader: StreamReader | None = None
 
     @property
@@ -66,6 +53,8 @@ class PartitionWorker:
 
     def want(self, generation: int | None) -> None:
         """Set the assignment under which the partition is ours; None: it is not ours."""
+        if generation != self._generation:
+            self._assigned_s = time.monotonic()
         self._generation = generation
         self._last_generation = self._last_generation if generation is None else generation
         self._changed.set()
@@ -93,7 +82,11 @@ class PartitionWorker:
                 continue
             self.beat_s = time.monotonic()
             taker = TakeOver(
-                self._context, self.partition, lambda: self._last_generation, self._goes_on
+                self._context,
+                self.partition,
+                lambda: self._last_generation,
+                lambda: self._assigned_s,
+                self._goes_on,
             )
             taken = await taker.attempt()
             if isinstance(taken, NotYet):
@@ -127,11 +120,20 @@ class PartitionWorker:
 
     async def _hold(self, owned: OwnedPartition) -> bool:
         self.owned, self.problem = owned, None
-        self._snapshot_s = time.monotonic()
         self._context.committer.add(owned)
+        snapshots = SnapshotSchedule(self._context, owned)
         try:
-            await self._read_while_wanted(owned)
-            await self._release(owned)
+            try:
+                await self._read_while_wanted(owned, snapshots)
+                await self._release(owned, snapshots)
+            except SinkFull as error:
+                log.warning(
+                    "the disk is full: partition given up without what is not committed",
+                    extra={"partition": self.partition, "reason": str(error)},
+                )
+                await snapshots.stop()
+                await self._close(owned)
+                await self._mark_released(owned)
         except Fenced as error:
             log.warning(
                 "partition lost",
@@ -140,18 +142,23 @@ class PartitionWorker:
             self._context.metrics.fenced.labels(self.partition).inc()
             return False
         finally:
+            await snapshots.stop()
+            await self._close(owned)
+        return True
+
+    async def _close(self, owned: OwnedPartition) -> None:
+        if self.owned is owned:
             await self._context.committer.remove(owned)
             await owned.close()
             self._context.metrics.gone(self.partition)
             self.owned = None
-        return True
 
-    async def _read_while_wanted(self, owned: OwnedPartition) -> None:
+    async def _read_while_wanted(self, owned: OwnedPartition, snapshots: SnapshotSchedule) -> None:
         while self.is_wanted:
             owned.raise_failure()
             try:
                 await self._verify(owned)
-                await self._read(owned)
+                await self._read(owned, snapshots)
             except (Interrupted, StreamMissing, NotSent, OutcomeUnknown, ApiError) as error:
                 self._note(str(error))
                 self._context.metrics.reopened.labels(self.partition).inc()
@@ -173,7 +180,7 @@ class PartitionWorker:
             )
         owned.adopt(found)
 
-    async def _read(self, owned: OwnedPartition) -> None:
+    async def _read(self, owned: OwnedPartition, snapshots: SnapshotSchedule) -> None:
         context = self._context
         reader = StreamReader(
             context.js,
@@ -191,9 +198,10 @@ class PartitionWorker:
             while self.is_wanted and owned.failure is None:
                 self.beat_s = time.monotonic()
                 await self._take(reader, owned)
-                await self._snapshot_if_due(owned)
+                snapshots.begin_if_due()
         finally:
             self._reader = None
+            await snapshots.stop()
             await reader.close(delete=not self.is_wanted or owned.failure is not None)
         owned.raise_failure()
 
@@ -234,50 +242,12 @@ class PartitionWorker:
             owned.problem = None
         return True
 
-    async def _snapshot_if_due(self, owned: OwnedPartition) -> None:
-        wait_s = self._context.config.snapshot_every_s
-        if owned.is_snapshot_urgent:
-            wait_s = min(wait_s, URGENT_SNAPSHOT_S)
-        if time.monotonic() - self._snapshot_s < wait_s:
-            return
-        self._snapshot_s = time.monotonic()
-        self._periods += 1
-        if owned.is_snapshot_old:
-            await self._snapshot(owned)
-        elif self._periods % PERIODS_BETWEEN_LOOKS == 0:
-            # Without commits, nothing else would notice that the record is gone or has another
-            # owner.
-            await owned.held.look()
-            await self._restore_snapshot(owned)
-
-    async def _restore_snapshot(self, owned: OwnedPartition) -> None:
-        """Write the snapshot again if it is gone: a successor could not."""
-        is_any = owned.committed.sequence or owned.committed_rollbacks
-        if is_any and not await has_snapshot(
-            self._context.snapshots(self.partition), owned.held.record
-        ):
-            log.warning("the snapshot is gone, written again", extra={"partition": self.partition})
-            await self._snapshot(owned)
-
-    async def _snapshot(self, owned: OwnedPartition) -> None:
-        context = self._context
-        self._snapshot_s = time.monotonic()
-        path = context.config.marks_path(self.partition)
-        try:
-            await in_thread(context.executor, save_marks, path, owned.marks.encode())
-        except OSError as error:
-            log.warning("marks not saved", extra={"reason": str(error)})
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
-                await write_snapshot(context.snapshots(self.partition), owned)
-                reach("collector.after-snapshot")
-
-    async def _release(self, owned: OwnedPartition) -> None:
+    async def _release(self, owned: OwnedPartition, snapshots: SnapshotSchedule) -> None:
         await owned.commit_all(self._context.executor)
-        if owned.is_snapshot_old:
-            await self._snapshot(owned)
-        else:
-            await self._restore_snapshot(owned)
+        await snapshots.finish()
+        await self._mark_released(owned)
+
+    async def _mark_released(self, owned: OwnedPartition) -> None:
         with owned.waiting_for_record():
             await owned.held.release()
         reach("collector.after-release")

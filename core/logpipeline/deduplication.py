@@ -99,6 +99,11 @@ class SourceState(NamedTuple):
             generations = (*generations, known)
         return self._replace(generations=generations, given_up=counted(given_up))
 
+    def without_oldest(self, left: int) -> SourceState:
+        """Return this with the *left* newest generations only; holes of the others are counted."""
+        given_up = self.given_up + sum(known.missing for known in self.generations[:-left])
+        return self._replace(generations=self.generations[-left:], given_up=counted(given_up))
+
 
 class Range(NamedTuple):
     """Bytes of a batch that are to be written; *is_late* where later bytes already were."""

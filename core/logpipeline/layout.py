@@ -226,7 +226,8 @@ def running_layout(
     if pipeline is not None:
         return Layout(default_data(*pipeline))
     root = data_root()
-    found = [Layout(path) for path in sorted(root.iterdir())] if root.is_dir() else []
+    paths = sorted(root.iterdir()) if root.is_dir() else []
+    found = [Layout(path) for path in paths if path.is_dir()]
     running, damaged = [], None
     for layout in found:
         try:
@@ -235,6 +236,8 @@ def running_layout(
         except NoPipeline as error:
             # Of a pipeline that may not be meant.
             damaged = error
+        except OSError as error:
+            damaged = NoPipeline(f"{layout.data} cannot be read: {error.strerror}")
     if len(running) == 1:
         return running[0]
     if not running:

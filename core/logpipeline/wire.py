@@ -25,7 +25,8 @@ MESSAGE_ID = "Nats-Msg-Id"
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 # Headers of ours are below 2 KiB; a stranger's may not make us parse more.
 HEADER_BYTES_MAX = 16 * 1024
-SOURCE_CHARS_MAX = 4096
+# No path of a system is longer. What is known of each source is kept, with its name.
+SOURCE_BYTES_MAX = 4096
 LABELS_MAX = 32
 OFFSET_MAX = 1 << 62
 NUMBER_DIGITS_MAX = 19
@@ -212,8 +213,9 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         raise BadMessage("bad-range", f"range {start}-{end}")
     if lost and not _CAUSE.fullmatch(lost):
         raise BadMessage("bad-cause", f"Log-Lost {lost[:40]!r}")
-    if not source or len(source) > SOURCE_CHARS_MAX:
-        raise BadMessage("bad-source", f"a source of {len(source)} characters")
+    source_bytes = len(source.encode("utf-8", "surrogateescape"))
+    if not 0 < source_bytes <= SOURCE_BYTES_MAX:
+        raise BadMessage("bad-source", f"a source of {source_bytes} bytes")
     _check_generation(generation)
     partial = fields.get("Log-Partial", "").split(",")
     log_format = fields.get("Log-Format")
@@ -227,7 +229,8 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         generation=generation,
         start=start,
         end=end,
-        lines=_number("Log-Lines", fields.get("Log-Lines", "0")),
+        # Only a count for people; no batch has more lines than bytes, whatever its sender says.
+        lines=min(_number("Log-Lines", fields.get("Log-Lines", "0")), end - start),
         format="cri" if log_format == "cri" else "plain",
         first_time_ns=first,
         last_time_ns=last,

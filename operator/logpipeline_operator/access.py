@@ -7,7 +7,6 @@ change.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -255,7 +254,9 @@ class _Link:
 
 @dataclass(slots=True)
 class Links:
-    """The connections; credentials lie below *folder*, and requests pass the *fence*."""
+    """The connections; requests pass the *fence*. Credentials lie below *folder* only while one
+    connects: it is in memory, and small, and all pipelines share it.
+    """
 
     folder: Path
     fence: Fence
@@ -286,9 +287,11 @@ class Links:
         if link is not None:
             # The connection retries by itself. A new attempt finds the cause for this one.
             await self.drop(key)
-        folder = self._folder(key)
-        secret_files.write(files, folder)
-        connection = Connection(options(folder).named("logpipeline operator"))
+        folder = self.folder / f"{key.namespace}_{key.name}"
+        connection = Connection(
+            options(folder).named("logpipeline operator"),
+            lambda: secret_files.written(files, folder),
+        )
         await connection.start(patience_s=CONNECT_WAIT_S)
         self._links[key] = _Link(fingerprint, connection)
         return FencedJetStream(connection, self.fence)
@@ -309,12 +312,8 @@ class Links:
         link = self._links.pop(key, None)
         if link is not None:
             await link.connection.close()
-        shutil.rmtree(self._folder(key), ignore_errors=True)
 
     async def close(self) -> None:
         """End all connections."""
         for key in list(self._links):
             await self.drop(key)
-
-    def _folder(self, key: Key) -> Path:
-        return self.folder / f"{key.namespace}_{key.name}"

@@ -16,7 +16,9 @@ from logpipeline.spec import LogPipeline, SpecError, dump, parse
 from logpipeline.spec.api import ADOPT_ANNOTATION, CLASS_KIND, PIPELINE_LABEL
 from logpipeline.spec.choices import REFUSALS_MAX, class_name, refusals
 from logpipeline.spec.classes import LogPipelineClass, parse_class
+from logpipeline.spec.components import ClaimRetention, Persistence
 from logpipeline.spec.pods import both
+from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
@@ -117,10 +119,44 @@ def _recalled(pipeline: LogPipeline, kept: Sequence[Manifest]) -> LogPipeline | 
     given = {name: text for name, text in pipeline.annotations.items() if name != ADOPT_ANNOTATION}
     resource = dump(replace(pipeline, annotations=given)) | {"spec": kept[-1]["data"]["spec"]}
     try:
-        return parse(resource)
+        return sparing(parse(resource), pipeline)
     except SpecError:
         # It was allowed by a version of the operator with other rules.
         return None
+
+
+def sparing(recalled: LogPipeline, pipeline: LogPipeline) -> LogPipeline:
+    """Return *recalled*, which deletes nothing that *pipeline* retains: to keep streams and claims
+    needs no permission.
+    """
+    former, spec = recalled.spec, pipeline.spec
+    volume, table_volume = former.collectors.persistence, former.table.persistence
+    if volume is not None:
+        policy = _sparing(volume.retention_policy, spec.collectors.persistence)
+        volume = replace(volume, retention_policy=policy)
+    if table_volume is not None:
+        policy = _sparing(table_volume.retention_policy, spec.table.persistence)
+        table_volume = replace(table_volume, retention_policy=policy)
+    changed = replace(
+        former,
+        deletion_policy="Delete" if _both(former, spec, "deletion_policy") else "Retain",
+        collectors=replace(former.collectors, persistence=volume),
+        table=replace(former.table, persistence=table_volume),
+    )
+    return replace(recalled, spec=changed)
+
+
+def _sparing(former: ClaimRetention, volume: Persistence | TableVolume | None) -> ClaimRetention:
+    wanted = volume.retention_policy if volume is not None else ClaimRetention()
+    return ClaimRetention(
+        when_deleted="Delete" if _both(former, wanted, "when_deleted") else "Retain",
+        when_scaled="Delete" if _both(former, wanted, "when_scaled") else "Retain",
+    )
+
+
+def _both(former: object, wanted: object, name: str) -> bool:
+    """Return whether both say that something is deleted."""
+    return {getattr(former, name), getattr(wanted, name)} == {"Delete"}
 
 
 async def _keep(

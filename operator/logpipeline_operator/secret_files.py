@@ -7,7 +7,8 @@ import binascii
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,15 @@ MADE_BY_US = "the operator makes it, unless it is away or the pipeline is paused
 TO_DELETE = "delete it: the operator makes a new one, and restarts the server"
 
 
+# A Secret may have 1 MiB, and the folder for the files of all pipelines has 16 MiB. A server takes
+# logins of 4 KiB (`max_control_line`), a chain of certificates has some tens of KiB.
+FILE_BYTES_MAX = 64 * 1024
+# The authorities that a system trusts are some 250 KiB.
+CA_BYTES_MAX = 512 * 1024
+
+
 class SecretProblem(Exception):
-    """A Secret does not exist, or lacks a key."""
+    """A Secret does not exist, lacks a key, or has a value that is too large."""
 
 
 def contents(
@@ -35,7 +43,7 @@ def contents(
     *is_ours* the operator makes the *secrets*, else the user does.
 
     Raises:
-        SecretProblem: a Secret or a key is missing; the message names it.
+        SecretProblem: a Secret or a key is missing, or a value is too large; the message names it.
     """
     found: dict[str, bytes] = {}
     for file in files:
@@ -56,6 +64,12 @@ def contents(
             found[file.path] = base64.b64decode(data[file.key], validate=True)
         except (binascii.Error, ValueError) as error:
             raise SecretProblem(f"{file.key} of the {_title(file)}: {error}") from error
+        limit = CA_BYTES_MAX if file.field == "ca_file" else FILE_BYTES_MAX
+        if (size := len(found[file.path])) > limit:
+            raise SecretProblem(
+                f"{file.key} of the {_title(file)} has {size} bytes; at most {limit} are read: "
+                "leave only what the login needs"
+            )
     return found
 
 
@@ -75,6 +89,24 @@ def fingerprint(contents: Mapping[str, bytes], *more: str) -> str:
         data = part if isinstance(part, bytes) else part.encode()
         digest.update(len(data).to_bytes(8) + data)
     return digest.hexdigest()
+
+
+@contextmanager
+def written(contents: Mapping[str, bytes], folder: Path) -> Iterator[None]:
+    """Have exactly these files in *folder* for as long as it is entered.
+
+    Raises:
+        OSError: they cannot be written, as where the disk is full.
+    """
+    try:
+        try:
+            write(contents, folder)
+        except OSError as error:
+            why = f"the operator cannot write the files of its login: {error.strerror}"
+            raise OSError(error.errno, why) from error
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write(contents: Mapping[str, bytes], folder: Path) -> None:

@@ -19,6 +19,7 @@ from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.file_identity import Resemblance
 from logpipeline_shipper.files.listing import ChainFile, Listing
 from logpipeline_shipper.files.open_file import NOT_READ, look_now, open_reader
+from logpipeline_shipper.files.place import HEAD_BYTES, Head
 
 Identity = tuple[int, int, int]
 
@@ -146,8 +147,9 @@ class FileOwners:
         known = self._owners.get(file.identity)
         if known is not None or file.is_aside:
             return known or key
-        if file.is_live and self._chain_of(key) is not None:
-            return key  # the next live file, whatever it holds
+        own = self._chain_of(key)
+        if own is not None and (file.is_live or _begins_as_one_of(file, own)):
+            return key  # the next live file, whatever it holds, or a copy of a former one
         others = self._possible_owners(file, key)
         chains = ((other, self._chain_of(other)) for other in others)
         likely = [(other, chain) for other, chain in chains if chain is not None]
@@ -238,6 +240,25 @@ def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key |
     if any(found is Resemblance.COPIES for _, found in resemblances):
         return Undecided(owners, is_copy=True)
     return NO_OWNER
+
+
+# Of 1,000 folders with an `access.log`, all may be rotated at once: each packed file would be
+# compared with all files of all the others. So many first bytes are alike only in copies.
+def _begins_as_one_of(file: ChainFile, own: Chain) -> bool:
+    """Return whether *file*, which has a name of the source that *own* reads, begins as a file of
+    this source.
+    """
+    try:
+        content = open_reader(file, follow_link=False)
+    except NOT_READ:
+        return False
+    try:
+        head = Head.of(content)
+    except OSError:
+        return False
+    finally:
+        content.close()
+    return head.size == HEAD_BYTES and head in own.heads()
 
 
 def _stem_of(key: Key) -> str:

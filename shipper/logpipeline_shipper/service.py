@@ -22,7 +22,7 @@ from logpipeline_shipper import checkpoint
 from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.config import ShipperConfig, redactor_of
 from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy, boot_id
-from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.discovery import TOO_MANY_FOLDERS, Discovery
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import ScanWatermark
 from logpipeline_shipper.files.open_file import DescriptorBudget
@@ -116,19 +116,9 @@ class Shipper:
             clock=loop.time,
         )
         self._watermark = ScanWatermark(-math.inf)
-        options = SourceOptions(
-            subjects=Subjects(config.subject_root, config.partitions),
-            installation=folder.installation,
-            cluster=config.cluster,
-            read_from=config.read_from,
-            limits=_limits(config),
-            watermark=self._watermark,
-            is_compressing=config.batch.compression == "zstd",
-            hosts=config.hosts,
-        )
         self._is_patient = state.was_broken or folder.was_others
         self._manager = SourceManager(
-            options,
+            self._source_options(folder),
             self._shared,
             state,
             self._host_appeared,
@@ -152,6 +142,19 @@ class Shipper:
             self._manager, self._shared, self._listener, self._source_filter
         )
         self._skipped: set[Path] = set()
+
+    def _source_options(self, folder: DataFolder) -> SourceOptions:
+        config = self._config
+        return SourceOptions(
+            subjects=Subjects(config.subject_root, config.partitions),
+            installation=folder.installation,
+            cluster=config.cluster,
+            read_from=config.read_from,
+            limits=_limits(config),
+            watermark=self._watermark,
+            is_compressing=config.batch.compression == "zstd",
+            hosts=config.hosts,
+        )
 
     def _made_sender(self, js: JetStream) -> Sender:
         return Sender(
@@ -387,6 +390,12 @@ class Shipper:
             log.warning(
                 "a file or folder may not be read, and is tried again; let the shipper's user read "
                 "it",
+                extra=fields,
+            )
+        elif reason == TOO_MANY_FOLDERS:
+            log.warning(
+                "there are too many folders to read all, and new ones are left out; remove or "
+                "exclude some",
                 extra=fields,
             )
         elif path not in self._skipped and len(self._skipped) < SKIPPED_LOGGED_MAX:

@@ -94,5 +94,7 @@ class Shared:
     spawn: Spawn
     changed: Callable[[], None]
     clock: Callable[[], float]
+    # One source at a time compares and unpacks whole files: the others have a thread left.
+    comparing: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_stopping: bool = False
     totals: Totals = field(default_factory=Totals)

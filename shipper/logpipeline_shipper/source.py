@@ -45,7 +45,7 @@ class Source:
     # A node may have 10,000 sources, nearly all idle.
     __slots__ = (
         "_again", "_builder", "_counted", "_delivery", "_is_in_thread", "_listing",
-        "_resend_at_s", "_row", "_saved", "_shared", "_task", "account", "acked_bytes",
+        "_matching", "_resend_at_s", "_row", "_saved", "_shared", "_task", "account", "acked_bytes",
         "acked_lines", "active_s", "behind_since_s", "chain", "earlier", "id", "is_wanted",
         "key", "subject",
     )  # fmt: skip
@@ -82,13 +82,15 @@ class Source:
         # One thread at a time uses the chain: the event loop, unless a thread reads it.
         self._is_in_thread = False
         self._task: asyncio.Task[None] | None = None
+        # Recognises the files of a listing while the task may be waiting for the server.
+        self._matching: asyncio.Task[None] | None = None
         self._again = False
         self._resend_at_s = 0.0
 
     @property
     def is_running(self) -> bool:
-        """Whether a task is reading or sending."""
-        return self._task is not None
+        """Whether a task is reading, sending, or recognising files."""
+        return self._task is not None or self._matching is not None
 
     def wake(self) -> None:
         """Look for bytes to send, now or after the batch in flight."""
@@ -106,9 +108,17 @@ class Source:
         self._listing = listing
         self._resend_at_s = 0.0
         self._row = None
-        if not self._is_in_thread:
-            self._update()
+        if not self._is_in_thread and self._matching is None:
+            if self.chain.takes_long(listing.files):
+                self._matching = self._shared.spawn(self._match())
+            else:
+                self._update()
         self.wake()
+
+    def identities(self) -> Sequence[tuple[int, int, int]]:
+        """Return the identities of the files that it knows, or is about to recognise."""
+        listed = self._listing.files if self._listing is not None else ()
+        return [*self.chain.identities(), *(file.identity for file in listed)]
 
     def owe(self, gap: Gap) -> None:
         """Send the bytes of *gap* again."""
@@ -203,8 +213,8 @@ class Source:
 
     async def finish(self) -> None:
         """Wait until the batch in flight is acknowledged."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        if tasks := [task for task in (self._task, self._matching) if task is not None]:
+            await asyncio.wait(tasks)
 
     def cancel(self) -> None:
         """Give up the batch in flight: its outcome stays unknown, and its intent noted."""
@@ -225,12 +235,37 @@ class Source:
             listing, self._listing = self._listing, None
             self.chain.update(listing, self._shared.clock())
 
+    async def _match(self) -> None:
+        """Take the last listing, whose files are compared, and unpacked, from end to end."""
+        try:
+            while self._listing is not None:
+                await self._in_thread(self._update, is_long=True)
+        except Exception:
+            self._shared.totals.failures += 1
+            log.exception("the files of a source were not recognised", extra=self.key._asdict())
+        finally:
+            self._matching = None
+
+    async def _matched(self) -> None:
+        """Wait until the chain can be used, and take a listing that came meanwhile."""
+        await self._unused()
+        if self._listing is not None and self.chain.takes_long(self._listing.files):
+            await self._in_thread(self._update, is_long=True)
+        self._update()
+
+    async def _unused(self) -> None:
+        """Wait while files are recognised. A task does so whenever it has waited for something
+        else, before it uses the chain.
+        """
+        while self._matching is not None:
+            await asyncio.wait([self._matching])
+
     async def _run(self) -> None:
         try:
             self._row = None
             while self._may_go_on():
                 self._again = False
-                self._update()
+                await self._matched()
                 self._take_losses()
                 await self._resend_owed()
                 if (lost := self.account.next_loss()) is not None:
@@ -242,6 +277,7 @@ class Source:
             # A defect that shows in one source must not stop the others; the next tick tries again.
             self._shared.totals.failures += 1
             self.earlier.note(self._delivery.in_flight)
+            await self._unused()
             self.chain.rewind()
             log.exception("a source failed; it is tried again", extra=self.key._asdict())
         finally:
@@ -275,6 +311,7 @@ class Source:
         while at < end and not shared.is_stopping:
             await shared.budget.take(2 * shared.options.bytes_max)
             try:
+                await self._unused()
                 found = await self._in_thread(
                     partial(self.chain.read_again, generation, begin, at, shared.clock())
                 )
@@ -315,6 +352,7 @@ class Source:
             ):
                 ahead = await self._ahead()
             await sending
+            await self._unused()
             self._acknowledge(prepared)
             is_next = self._may_go_on() and not self.has_debts
             if ahead is not None and is_next:
@@ -368,7 +406,9 @@ class Source:
     async def _reserve(self, size: int) -> None:
         if not self._shared.budget.try_take(size):
             # The file may be gone when the bytes fit: pods are deleted while the server is away.
-            self.chain.hold(self._shared.clock())
+            await self._unused()
+            hold = partial(self.chain.hold, self._shared.clock())
+            await self._in_thread(hold, is_long=True) if self.chain.takes_long() else hold()
             await self._shared.budget.take(size)
 
     async def _ahead(self) -> PreparedChunk | None:
@@ -382,10 +422,12 @@ class Source:
         reserved = 2 * self._shared.options.bytes_max
         held = 0
         try:
-            self._update()
-            prepared = (
-                await self._in_thread(self._read_now) if self._is_much() else self._read_now()
-            )
+            await self._matched()
+            is_long = self.chain.takes_long()
+            if is_long or self._is_much():
+                prepared = await self._in_thread(self._read_now, is_long=is_long)
+            else:
+                prepared = self._read_now()
             held = min(prepared.held_bytes, reserved) if prepared is not None else 0
         finally:
             self._shared.budget.give_back(reserved - held)
@@ -396,8 +438,13 @@ class Source:
     def _is_much(self) -> bool:
         return self.chain.backlog_bytes() >= THREAD_BYTES_MIN
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Return the result of *work*, which uses the chain, and takes long."""
+    async def _in_thread(self, work: Callable[[], T], *, is_long: bool = False) -> T:
+        """Return the result of *work*, which uses the chain. *is_long*: it may compare or unpack
+        whole files, and take minutes.
+        """
+        if is_long:
+            async with self._shared.comparing:
+                return await self._in_thread(work)
         loop = asyncio.get_running_loop()
         self._saved = self.chain.saved()
         self._is_in_thread = True

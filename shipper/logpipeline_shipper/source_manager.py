@@ -67,7 +67,7 @@ class SourceOptions:
     limits: ReadLimits
     watermark: ScanWatermark
     is_compressing: bool
-    hosts: tuple[HostSources, ...] = ()
+    hosts: tuple[HostSources, ...]
 
 
 class SourceManager:
@@ -185,7 +185,7 @@ class SourceManager:
         source.change(how)
         source.list(listing)
         if source.id.format == "plain":
-            self._owners.claim(key, source.chain.identities())
+            self._owners.claim(key, source.identities())
 
     def recalled(self, host: str, known: Known) -> None:
         """Begin with the sources of *host*, of which collectors have *known*."""

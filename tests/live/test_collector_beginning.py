@@ -16,6 +16,7 @@ from waiting import eventually
 
 PARTITIONS = 4
 DEAD_WITHIN_S = 30.0
+LOOK_AFTER_S = 0.5
 TAKEN_OVER = "collector.after-take-over:1"
 
 
@@ -154,3 +155,32 @@ async def test_what_a_group_left_out_stays_out_when_it_is_sent_again(
             await made.until_committed(4)
 
     assert source.collected(folder) == b"new\nnewer\n"
+
+
+@pytest.mark.parametrize("is_single", [False, True], ids=["partitions", "single"])
+async def test_the_first_bytes_of_a_new_source_are_not_left_out_with_what_is_old(
+    nats_server: EmbeddedServer, tmp_path: Path, is_single: bool
+) -> None:
+    """Their message was removed from the stream before the collector read it: they are missing."""
+    sources, folder = sources_of_all(), tmp_path / "c"
+    late = Source(sources[0].host, path="/var/log/late.log", partitions=PARTITIONS)
+    options: dict[str, Any] = {"deliver_policy": "new", "partitions": PARTITIONS}
+    if is_single:
+        options["single_stream_silence_s"] = LOOK_AFTER_S
+    async with pipeline(nats_server, PARTITIONS, is_single=is_single) as made:
+        await send_to_all(made, sources, "old")
+        await made.assign("collector-0")
+        with CollectorProcess(nats_server, folder, "collector-0", **options):
+            for number in range(PARTITIONS):
+                await made.until_owned(number, "collector-0")
+            ack = await sources[0].send(made.js, "new")
+            await made.until_committed(ack.sequence)
+        removed = await late.send(made.js, "first")
+        kept = await late.send(made.js, "second")
+        await made.js.call(f"STREAM.MSG.DELETE.{kept.stream}", {"seq": removed.sequence})
+        with CollectorProcess(nats_server, folder, "collector-0", **options):
+            await made.until_committed(kept.sequence)
+            missing = await missing_bytes(made)
+
+    assert missing == len(b"first\n")
+    assert late.collected(folder) == b"second\n"

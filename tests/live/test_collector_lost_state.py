@@ -7,6 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from components.collecting import (
     BUCKET,
     HOSTS,
@@ -19,6 +21,7 @@ from components.collecting import (
 )
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.target import ask
+from logpipeline_collector import takeover
 from logpipeline_collector.recovery import BUCKET_RESTORED, SOURCES_UNKNOWN
 from waiting import eventually
 
@@ -231,3 +234,30 @@ async def test_an_older_folder_reads_nothing_again_when_the_bucket_is_lost(
 
     lines = source.collected(*folders).splitlines()
     assert sorted(lines) == sorted(source.sent.splitlines())
+
+
+async def test_an_assignment_that_went_back_leaves_no_partition_without_an_owner(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of an idle partition keeps the higher number. What stands in the bucket for long
+    counts in spite of it.
+    """
+    monkeypatch.setattr(takeover, "ASSIGNMENT_STANDS_S", 0.5)
+    source = Source(HOSTS[0])
+    config = config_for(nats_server, tmp_path / "a", "collector-0")
+    async with pipeline(nats_server) as made:
+        made.generation = 16
+        await made.assign("collector-0")
+        async with collecting(config):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+        made.generation = 0
+        await made.assign("collector-0")
+        async with collecting(config):
+            await source.send(made.js, "two")
+            await made.until_committed(2)
+        record = await made.epoch()
+
+    assert source.collected(tmp_path / "a") == source.sent
+    assert record is not None
+    assert record.assignment == 1

@@ -23,6 +23,7 @@ from logpipeline.nats.connection import (
 )
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage, Session
+from logpipeline_operator.secret_files import written
 from waiting import eventually
 
 
@@ -206,6 +207,34 @@ async def test_a_lacking_package_is_named_and_not_the_end(
         connection = Connection(NatsOptions(servers=(server.url,), nkey_file=tmp_path / "seed"))
         with pytest.raises(ConnectFailed, match=r"pip install logpipeline\[nkeys\]"):
             await connection.start(patience_s=2)
+
+
+async def test_a_login_that_is_there_only_at_each_connect_is_enough(tmp_path: Path) -> None:
+    """Its files are gone once the connection stands, and there again when it is made anew."""
+    files = {"user": b"me", "password": b"it is"}
+    folder = tmp_path / "login"
+    server_options = ServerOptions(user="me", password="it is")
+    async with EmbeddedServer(tmp_path / "nats", server_options) as server:
+        address = server.url.rpartition("@")[2].removeprefix("nats://")
+        options = NatsOptions(
+            servers=(f"nats://{address}",),
+            user_file=folder / "user",
+            password_file=folder / "password",
+        )
+        connection = Connection(options, lambda: written(files, folder))
+        await connection.start(patience_s=10)
+        try:
+            is_there = folder.exists()
+            server.kill()
+            await eventually(lambda: not connection.is_connected)
+            await server.start()
+            await eventually(lambda: connection.is_connected, within_s=20)
+
+            assert not is_there
+            assert not folder.exists()
+            assert connection.sessions == 2
+        finally:
+            await connection.close()
 
 
 async def test_a_password_that_was_changed_is_read_anew(tmp_path: Path) -> None:

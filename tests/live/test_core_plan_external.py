@@ -114,6 +114,19 @@ async def test_a_group_belongs_to_one_pipeline(js: JetStream) -> None:
     assert (taken.generation, taken.pipeline) == (first.generation + 1, "default/other@a")
 
 
+async def test_an_assignment_whose_key_was_lost_is_newer_than_all_before(js: JetStream) -> None:
+    """Records of partitions hold the number under which they were taken, and give way to none that
+    is lower.
+    """
+    bucket, prod = Bucket(js, "LOGS_state"), pipeline("prod", OWNER)
+    for count in range(1, 6):
+        former = await ensure_assigned(bucket, prod, [f"prod-{each}" for each in range(count)])
+    await bucket.erase(assignment_key("main"))
+    made = await ensure_assigned(bucket, prod, ["prod-0"])
+
+    assert made.generation > former.generation
+
+
 async def test_a_group_that_is_forgotten_holds_nothing_any_more(js: JetStream) -> None:
     """Else a full stream would be kept for who never comes back; the other group stays."""
     bucket = Bucket(js, "LOGS_state")

@@ -28,7 +28,7 @@ from components.shipping import (
     until_stored,
 )
 from components.shipping import arrived as arrived_of
-from logpipeline import wire
+from logpipeline import statefile, wire
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec.components import Match, PodSelector
@@ -151,6 +151,38 @@ async def test_an_exclusion_comes_and_goes(nats_server: EmbeddedServer, tmp_path
 
             await until_arrived(js, {"web/app": sent + hidden, "sign/app": witness})
     assert not other.exists()
+
+
+def unseen(tmp_path: Path) -> int:
+    """Return how many files the shipper has saved as never seen."""
+    data = statefile.read_state(tmp_path / "data" / "positions", "positions", 3)
+    assert data is not None
+    return int(data["unseen"][0])
+
+
+async def test_an_exclusion_during_a_restart_is_no_loss(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The excluded log is rotated meanwhile; the one of a pod that is gone does count."""
+    async with kube_api() as api, jetstream(nats_server) as js:
+        await make_stream(js)
+        for pod in ("web", "gone"):
+            api.put(PODS, pod, namespace="shop", labels={})
+        web, gone = container(tmp_path, "web"), container(tmp_path, "gone")
+        expected = {"web/app": log_lines(web, 0, 5), "gone/app": log_lines(gone, 0, 5)}
+        config = node(tmp_path, nats_server, api)
+        async with shipping(config):
+            await until_arrived(js, expected)
+        api.put(PODS, "web", namespace="shop", labels={}, exclude=True)
+        shutil.rmtree(gone.parents[1])
+        web.rename(web.with_name("0.log.20261121-100000"))
+        hidden = log_lines(web, 5, 9)
+        async with shipping(config):
+            await eventually(lambda: unseen(tmp_path) == 1)
+            api.put(PODS, "web", namespace="shop", labels={})
+
+            await until_arrived(js, expected | {"web/app": expected["web/app"] + hidden})
+    assert unseen(tmp_path) == 1
 
 
 async def test_without_the_api_server_lines_flow(

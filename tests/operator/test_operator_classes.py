@@ -303,6 +303,33 @@ async def test_what_a_former_pipeline_of_the_name_was_allowed_is_forgotten(
     await eventually(lambda: versions() == own, within_s=WITHIN_S, what="the version of its own")
 
 
+async def test_streams_are_kept_if_the_resource_says_so_whatever_its_class_allows(
+    cluster: Cluster, namespace: str, operator: OperatorProcess
+) -> None:
+    """A pipeline whose class is gone runs on as it was allowed last; where that says Delete, and
+    the resource says Retain since then, nothing waits for its end to delete its streams.
+    """
+
+    def finalizers() -> list[str]:
+        found = cluster.get("logpipeline/p", f"--namespace={namespace}")["metadata"]
+        return list(found.get("finalizers", []))
+
+    def is_refused() -> bool:
+        return ready(cluster, namespace, "p").get("reason") == "ClassUnusable"
+
+    write(cluster, namespace, "p", {"deletionPolicy": "Delete"})
+    await eventually(lambda: finalizers() == ["logpipeline.dev/cleanup"], within_s=WITHIN_S)
+    cluster.kubectl("delete", "logpipelineclass", "default")
+    await eventually(is_refused, within_s=WITHIN_S)
+    meanwhile = finalizers()
+    write(cluster, namespace, "p", {"deletionPolicy": "Retain"})
+    await eventually(lambda: finalizers() == [], within_s=WITHIN_S)
+
+    assert meanwhile == ["logpipeline.dev/cleanup"]
+    assert is_refused()
+    assert "DaemonSet p-shipper" in children(cluster, namespace, PODS)
+
+
 async def test_a_class_that_is_not_there_allows_nothing(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
 
+from logpipeline.nats.session import RawMessage
+from logpipeline_cli import target
 from logpipeline_cli.component_answers import is_readable, name_in
 
 SHIPPER: dict[str, Any] = {
@@ -94,3 +97,23 @@ def test_a_component_whose_answer_is_left_out_is_named() -> None:
     assert name_in("shipper", SHIPPER) == "node-a"
     assert name_in("shipper", {"name": "\x1b[31m" + "x" * 1000}).startswith("\\x1b[31mxx")
     assert name_in("collector", {"member": 3}) == "a collector"
+
+
+async def test_an_answer_that_is_no_json_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whom it is, is not known; that its losses are not shown, is. A server's own word that no
+    component listens is no answer.
+    """
+
+    async def gather(connection: Any, subjects: Any, question: bytes, keep: Any) -> None:
+        for data in (json.dumps(SHIPPER).encode(), b'{"lines":' + b"9" * 30 + b"}", b""):
+            keep(RawMessage(b"inbox", b"", b"", data))
+
+    monkeypatch.setattr(target, "gather", gather)
+    connection: Any = None
+    answers = await target.ask(connection, "_lp.logs")
+
+    assert answers == {
+        "shipper": [SHIPPER],
+        "collector": [],
+        "unreadable": [{"name": "a shipper or collector"}],
+    }

@@ -79,6 +79,17 @@ def test_a_damaged_record_keeps_no_other_pipeline_from_being_meant() -> None:
     assert running_layout(None, None) == other
 
 
+def test_what_else_lies_beside_the_data_folders_is_passed_by() -> None:
+    """A note of a person, and a folder whose record cannot be read."""
+    other = run("one", os.getpid())
+    (other.data.parent / "notes.txt").touch()
+    strange = run("strange", os.getpid())
+    strange.run_file.unlink()
+    strange.run_file.mkdir()
+
+    assert running_layout(None, None) == other
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"pid": 1}', '{"components": [1]}'])
 def test_a_damaged_record_says_what_to_do(text: str) -> None:
     """Half a record is no traceback."""

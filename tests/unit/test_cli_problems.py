@@ -195,6 +195,30 @@ def test_every_table_has_its_line_in_the_status() -> None:
                 "collectors": [
                     {
                         "member": "c",
+                        "partitions": [
+                            {"partition": 0, "problem": None, "snapshot_problem": "too slow"}
+                        ],
+                    }
+                ]
+            },
+            "c: partition 0: too slow",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
+                        "partitions": [{"partition": 0, "problem": None, "forgotten_sources": 7}],
+                    }
+                ]
+            },
+            "c: partition 0: 7 sources are forgotten, since a host has too many or too long names",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
                         "dead_letters_not_kept": [{"host": "h", "messages": 3, "bytes": 2048}],
                     }
                 ]
@@ -215,6 +239,18 @@ def test_every_table_has_its_line_in_the_status() -> None:
             },
             "s: cannot read /var/log/secret.log (permission denied: let the shipper's user read "
             "it) and 2 more",
+        ),
+        (
+            {
+                "shippers": [
+                    {
+                        "name": "s",
+                        "unreadable_total": 1,
+                        "unreadable": [{"path": "/var/log", "reason": "too-many-folders"}],
+                    }
+                ]
+            },
+            "s: cannot read /var/log (too many folders: new ones below it are not read",
         ),
         ({"shippers": [{"name": "s", "quarantined": 2}]}, "2 messages were refused"),
         ({"shippers": [{"name": "s", "refused_hosts": ["a b"]}]}, "the names of 1 hosts"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from logpipeline.records import StreamPosition
 from logpipeline_collector import owned_partition
 from logpipeline_collector.owned_partition import RECORD_WAITS, Committer, OwnedPartition
+from logpipeline_collector.reports import ready
 from logpipeline_collector.sink import SinkFull
 from logpipeline_collector.stream_position import Marks
 from waiting import eventually
@@ -93,18 +95,13 @@ class FullOnce:
         """Confirm nothing."""
 
 
-async def test_a_commit_that_waits_is_shown_and_is_not_stuck(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """For room, then for the state bucket: a restart would bring neither."""
-    monkeypatch.setattr(owned_partition, "RECORD_WAIT_S", 0.0)
-    monkeypatch.setattr(owned_partition, "FULL_RETRY_S", 0.0)
-    held, problems = Held(), list[str | None]()
+def owned_with(writer: object, held: Held, goes_on: Callable[[], bool]) -> OwnedPartition:
+    """Return a partition of which a message is not committed."""
     owned = OwnedPartition(
         partition=0,
         stream="LOGS_0",
         subjects=(),
-        writer=cast("Any", FullOnce()),
+        writer=cast("Any", writer),
         held=cast("Any", held),
         position=StreamPosition("then", 1, 1),
         rollbacks=0,
@@ -112,9 +109,25 @@ async def test_a_commit_that_waits_is_shown_and_is_not_stuck(
         assignment=lambda: 1,
         commit_bytes=1,
         committed_to=lambda *_: None,
-        beat=lambda: problems.append(owned.commit_problem),
+        goes_on=goes_on,
     )
     owned.position = StreamPosition("then", 2, 2)
+    return owned
+
+
+async def test_a_commit_that_waits_is_shown_and_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For room, then for the state bucket: a restart would bring neither."""
+    monkeypatch.setattr(owned_partition, "RECORD_WAIT_S", 0.0)
+    monkeypatch.setattr(owned_partition, "FULL_RETRY_S", 0.0)
+    held, problems = Held(), list[str | None]()
+
+    def goes_on() -> bool:
+        problems.append(owned.commit_problem)
+        return True
+
+    owned = owned_with(FullOnce(), held, goes_on)
     with ThreadPoolExecutor(1) as executor:
         commit = asyncio.create_task(owned.commit(executor))
         await eventually(lambda: problems.count(RECORD_WAITS) > 1, within_s=30, what="it is shown")
@@ -123,3 +136,44 @@ async def test_a_commit_that_waits_is_shown_and_is_not_stuck(
 
     assert problems[0] == "the disk is full: [Errno 28] no room"
     assert (owned.commit_problem, owned.failure, owned.is_clean) == (None, None, True)
+
+
+class Full(FullOnce):
+    """A writer whose disk has no room, not even to take back what is not committed."""
+
+    is_closed = False
+
+    def write(self, _: Any) -> None:
+        """Find no room."""
+        raise SinkFull(errno.ENOSPC, "no room")
+
+    def discard(self) -> None:
+        """Find no room."""
+        raise SinkFull(errno.ENOSPC, "no room")
+
+    def close(self) -> None:
+        """Close."""
+        self.is_closed = True
+
+
+async def test_a_partition_that_is_not_wanted_does_not_wait_for_room() -> None:
+    """Its owner hears that there is none, and can close it."""
+    writer = Full()
+    owned = owned_with(writer, Held(), goes_on=lambda: False)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(SinkFull):
+        await owned.commit_all(executor)
+    await owned.close()
+
+    assert writer.is_closed
+
+
+def test_a_collector_that_cannot_give_up_a_partition_is_not_ready() -> None:
+    """Though the partition is assigned to another one."""
+    owned = SimpleNamespace(problem=None, commit_problem="the disk is full", partition=7)
+    worker = SimpleNamespace(partition=7, owned=owned, problem=None, is_wanted=False)
+    context = SimpleNamespace(connection=SimpleNamespace(problem=None, is_connected=True))
+    watch = SimpleNamespace(current=1, problem=None)
+
+    assert ready(cast("Any", context), cast("Any", watch), [cast("Any", worker)]) == (
+        "partition 7: the disk is full"
+    )

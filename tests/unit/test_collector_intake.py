@@ -14,6 +14,7 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import Subjects
 from logpipeline.wire import Batch, encode_headers
+from logpipeline_collector import intake
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.stream_position import Marks
@@ -24,13 +25,13 @@ BEGUN = 10
 
 
 class Server:
-    """A server whose stream has *first*, and lacks *removed* messages behind it; it does not answer
-    while *is_silent*. A fake: what it says stands beside what was delivered.
+    """A server whose stream has *first*, and lacks the messages *removed* behind it; it does not
+    answer while *is_silent*. A fake: what it says stands beside what was delivered.
     """
 
-    def __init__(self, first: int = 1, removed: int = 0) -> None:
+    def __init__(self, first: int = 1) -> None:
         self.first = first
-        self.removed = removed
+        self.removed: list[int] = []
         self.is_silent = False
         self.asked = 0
 
@@ -45,9 +46,14 @@ class Server:
             "last_ts": "2026-01-31T12:00:00Z",
             "messages": 1,
             "bytes": 1,
-            "num_deleted": self.removed,
+            "num_deleted": len(self.removed),
         }
         return {"created": position(1).created, "state": state, "config": {}}
+
+    async def call(self, _: str, asked: dict[str, bool]) -> dict[str, Any]:
+        """Which messages are removed."""
+        assert asked == {"deleted_details": True}
+        return {"state": {"deleted": self.removed}}
 
 
 def owned_from_midway(folder: Path, *, is_single: bool) -> OwnedPartition:
@@ -67,7 +73,7 @@ def owned_from_midway(folder: Path, *, is_single: bool) -> OwnedPartition:
         assignment=lambda: 1,
         commit_bytes=1,
         committed_to=lambda *_: None,
-        beat=lambda: None,
+        goes_on=lambda: True,
     )
     owned.begin_midway()
     return owned
@@ -95,10 +101,10 @@ async def test_the_first_message_behind_a_gap_is_not_its_source_s_begin(
 ) -> None:
     """The messages with the first bytes may have left the stream unread: these are expected."""
     server = Server()
-    owned, intake = owned_from_midway(tmp_path, is_single=is_single), intake_of(server)
-    await intake.take(owned, delivered(11, start=0, source="/b"))
+    owned, taking = owned_from_midway(tmp_path, is_single=is_single), intake_of(server)
+    await taking.take(owned, delivered(11, start=0, source="/b"))
     server.first = 13
-    await intake.take(owned, delivered(13, start=1000))
+    await taking.take(owned, delivered(13, start=1000))
 
     assert owned.writer.missing() == [("node-a", "/a", 1000)]
     assert owned.missed_messages == 1
@@ -111,37 +117,55 @@ async def test_without_a_gap_a_source_begins_where_it_is_first_seen(
 ) -> None:
     """What lies before was left out on purpose. The stream is asked once for a new source."""
     server = Server(first=11)
-    owned, intake = owned_from_midway(tmp_path, is_single=is_single), intake_of(server)
-    await intake.take(owned, delivered(11, start=1000))
+    owned, taking = owned_from_midway(tmp_path, is_single=is_single), intake_of(server)
+    await taking.take(owned, delivered(11, start=1000))
     # Of a single stream, the twelfth message is another partition's.
-    await intake.take(owned, delivered(13 if is_single else 12, start=1002))
+    await taking.take(owned, delivered(13 if is_single else 12, start=1002))
 
     assert owned.writer.missing() == []
     assert owned.missed_messages == 0
     assert server.asked == is_single
 
 
+@pytest.mark.parametrize(
+    ("removed", "missing"),
+    [([12], [("node-a", "/a", 1000)]), ([9, 11, 14], [])],
+    ids=["between", "elsewhere"],
+)
 async def test_messages_of_a_single_stream_that_were_removed_one_by_one_may_be_ours(
-    tmp_path: Path,
+    tmp_path: Path, removed: list[int], missing: list[tuple[str, str, int]]
 ) -> None:
-    """The first one says nothing about them; a source that is known stays as it is."""
+    """The stream's first one says nothing about them; a source that is known stays as it is."""
     server = Server()
-    owned, intake = owned_from_midway(tmp_path, is_single=True), intake_of(server)
-    await intake.take(owned, delivered(11, start=1000, source="/b"))
-    server.removed = 1
-    await intake.take(owned, delivered(13, start=1000))
+    owned, taking = owned_from_midway(tmp_path, is_single=True), intake_of(server)
+    await taking.take(owned, delivered(11, start=1000, source="/b"))
+    server.removed = removed
+    await taking.take(owned, delivered(13, start=1000))
+
+    assert owned.writer.missing() == missing
+    assert owned.missed_messages == 0
+
+
+async def test_where_too_many_messages_were_removed_to_be_listed_one_may_be_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are expected in vain are sent again, or named as lost."""
+    monkeypatch.setattr(intake, "REMOVED_LISTED_MAX", 1)
+    server = Server()
+    server.removed = [1, 2]
+    owned = owned_from_midway(tmp_path, is_single=True)
+    await intake_of(server).take(owned, delivered(13, start=1000))
 
     assert owned.writer.missing() == [("node-a", "/a", 1000)]
-    assert owned.missed_messages == 0
 
 
 async def test_a_message_is_not_taken_while_the_stream_cannot_be_asked(tmp_path: Path) -> None:
     """It is read again, and decided then."""
     server = Server()
     server.is_silent = True
-    owned, intake = owned_from_midway(tmp_path, is_single=True), intake_of(server)
+    owned, taking = owned_from_midway(tmp_path, is_single=True), intake_of(server)
     with pytest.raises(ApiError):
-        await intake.take(owned, delivered(12, start=1000))
+        await taking.take(owned, delivered(12, start=1000))
 
     assert owned.position.sequence == BEGUN
     assert owned.writer.dirty_bytes == 0

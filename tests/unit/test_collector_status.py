@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from logpipeline.deduplication import Loss
+from logpipeline import json_text, wire
+from logpipeline.deduplication import COUNT_MAX, Loss
 from logpipeline_collector.reports import LOSSES_LISTED_MAX, MISSING_LISTED_MAX, encoded_report
 from logpipeline_collector.sink import Removed
 
@@ -43,6 +44,16 @@ def test_a_status_fits_into_a_message(partitions: int, name: str, listed: int) -
         assert len(row["missing"]) + row["missing_left_out"] == 60
         assert len(row["missing"]) <= MISSING_LISTED_MAX
         assert row["lost_bytes"] == 250
+
+
+def test_a_status_can_be_read_whatever_was_counted() -> None:
+    """Who cannot read it hears nothing of losses and damage."""
+    made = worker(0, SHORT)
+    made.owned.writer.lines = 5 * wire.OFFSET_MAX
+    made.owned.lag.bytes = 2**64
+    text = encoded_report(context(), cast("Any", [made]), bytes_max=BYTES_MAX)
+
+    assert json_text.parse(text)["partitions"][0]["lines"] == COUNT_MAX
 
 
 def worker(partition: int, name: str) -> Any:

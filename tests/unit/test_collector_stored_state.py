@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,8 @@ from logpipeline.extents import HOLE_BYTES_COUNTED_MAX, HOLES_MAX
 from logpipeline.records import EpochRecord, Progress, Question
 from logpipeline_collector import snapshots, sources
 from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.snapshot_schedule import write_snapshot
 from logpipeline_collector.sources import Sources, decode_snapshot, encode_snapshot
-from logpipeline_collector.takeover import write_snapshot
 
 GENERATIONS = ["a" * 16, "b" * 16, "c" * 16]
 OFFSETS = st.sampled_from([0, 1, 9, HOLE_BYTES_COUNTED_MAX, wire.OFFSET_MAX - 9]) | st.integers(
@@ -44,7 +45,7 @@ def batches(draw: st.DrawFn) -> wire.Batch:
         generation=draw(st.sampled_from(GENERATIONS)),
         start=start,
         end=max(start + length, draw(OFFSETS)) if lost else start + length,
-        lines=draw(OFFSETS),
+        lines=draw(st.integers(0, 1)),
         format="plain",
         first_time_ns=draw(OFFSETS),
         previous=draw(st.none() | PREVIOUS),
@@ -161,17 +162,112 @@ async def test_what_cannot_be_stored_as_a_snapshot_ends_no_collector(
     """Nothing of it is published, and the partition goes on with the former one."""
     monkeypatch.setattr(snapshots, limit, 1)
     connection = SimpleNamespace(max_payload_bytes=snapshots.CHUNK_BYTES_MIN)
-    js: Any = SimpleNamespace(connection=connection)
+
+    async def nothing(*_: object) -> dict[str, Any]:
+        return {"state": {}}
+
+    js: Any = SimpleNamespace(connection=connection, call=nothing)
     store = snapshots.SnapshotStore(js, stream="S", subject="s", partition=0)
     large = snapshots.Snapshot(EPOCH.position, {}, bytes(2 * snapshots.CHUNK_BYTES_MIN))
-    owned: Any = SimpleNamespace(partition=0, held=SimpleNamespace(record=EPOCH))
+    record = replace(EPOCH, snapshot=0)
+    owned: Any = SimpleNamespace(partition=0, epoch=9, held=SimpleNamespace(record=record))
 
-    async def snapshot() -> snapshots.Snapshot:
+    async def snapshot(_: Executor) -> snapshots.Snapshot:
         return large
 
-    async def too_large() -> snapshots.Snapshot:
+    async def too_large(_: Executor) -> snapshots.Snapshot:
         raise sources.BadSnapshot("too large")
 
     for made in (snapshot, too_large):
         owned.snapshot = made
-        assert not await write_snapshot(store, owned)
+        with ThreadPoolExecutor(1) as executor:
+            assert await write_snapshot(store, owned, executor)
+
+
+def learn(known: Sources, host: str, source: str, *, generation: int = 0, start: int = 0) -> None:
+    """Let one byte come of a source, at *start*."""
+    batch = replace(
+        loss(generation), source=source, start=start, end=start + 1, lost="", first_time_ns=1
+    )
+    known.learn(host, batch, known.decide(host, batch))
+
+
+def committed(known: Sources, number: int) -> int:
+    """Commit what is known, and return how long a snapshot of it is, uncompressed."""
+    known.commit(number, known.take_changes())
+    rows = [
+        (json_text.dump(name), json_text.dump(encode(state)))
+        for name, state in known.committed.items()
+    ]
+    return len(zstd.decompress(encode_snapshot(rows)[4:], 1 << 30))
+
+
+def test_a_host_with_long_names_makes_the_collector_forget_its_own_sources_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is known stays within its limit of bytes, so that a snapshot can be stored."""
+    monkeypatch.setattr(sources, "SOURCES_BYTES_MAX", 100_000)
+    known = Sources()
+    for number in range(5):
+        learn(known, "a", f"/{number}")
+    for number in range(50):
+        learn(known, "evil", f"{number}" + "\N{ROCKET}" * 1000, start=7)
+
+    assert committed(known, 1) <= 100_000
+    assert {source for host, source in known.committed if host == "a"} == {
+        f"/{number}" for number in range(5)
+    }
+    assert known.forgotten == 50 - sum(host == "evil" for host, _ in known.committed)
+    assert "evil" in {record.__dict__["host"] for record in caplog.records}
+    assert "a" not in {record.__dict__.get("host") for record in caplog.records}
+    # What they miss stays counted.
+    assert known.missing_bytes == 50 * 7
+    again = Sources()
+    again.load(dict(known.committed), None)
+    assert again.missing_bytes == 50 * 7
+
+
+def test_the_number_of_sources_is_shared_among_hosts_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of the host with the most gives way, the oldest first."""
+    monkeypatch.setattr(sources, "SOURCES_MAX", 10)
+    known = Sources()
+    learn(known, "a", "/old")
+    for number in range(40):
+        learn(known, "evil", f"/{number}")
+    committed(known, 1)
+
+    assert ("a", "/old") in known.committed
+    assert {source for host, source in known.committed if host == "evil"} == {
+        f"/{number}" for number in range(31, 40)
+    }
+
+
+def test_old_generations_give_way_before_sources_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is rotated all the time takes no other log's place."""
+    monkeypatch.setattr(sources, "SOURCES_BYTES_MAX", 30_000)
+    known = Sources()
+    learn(known, "a", "/idle")
+    for number in range(250):
+        learn(known, "a", "/busy", generation=number)
+    committed(known, 1)
+
+    assert set(known.committed) == {("a", "/idle"), ("a", "/busy")}
+    assert known.committed["a", "/busy"].generations[-1].name == f"{249:016x}"
+    assert known.forgotten
+
+
+@given(st.lists(batches(), max_size=30))
+def test_a_snapshot_takes_no_more_than_is_counted(taken: list[wire.Batch]) -> None:
+    """The count is kept message by message, and equals that of all."""
+    known, counted_anew = Sources(), Sources()
+    for batch in taken:
+        decision = known.decide("h", batch)
+        if not decision.is_misfit:
+            known.learn("h", batch, decision)
+    size = committed(known, 1)
+    counted_anew.load(dict(known.committed), None)
+
+    assert size <= known.stored_bytes + 100
+    assert known.stored_bytes == counted_anew.stored_bytes

@@ -51,7 +51,7 @@ def read_back(batch: Batch) -> Batch | None:
 @given(
     source=PATHS,
     start=st.integers(0, 1 << 40),
-    size=st.integers(1, wire.BATCH_BYTES_MAX),
+    size=st.integers(3, wire.BATCH_BYTES_MAX),
     previous=st.none() | st.builds(Previous, st.just(GENERATION), st.none() | st.integers(0, 99)),
     checksums=st.none() | st.builds(Checksums, CHECKSUMS, CHECKSUMS),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
@@ -140,6 +140,7 @@ BAD_FIELDS = [
     ("Log-Range", "\u0660-\u0669", "bad-number"),
     ("Log-Source", "", "bad-source"),
     ("Log-Source", "x" * 5000, "bad-source"),
+    ("Log-Source", "\N{ROCKET}" * 1025, "bad-source"),
     ("Log-Generation", "xyz", "bad-generation"),
     ("Log-Generation", "../../../../etc/", "bad-generation"),
     ("Log-Format", "xml", "bad-format"),
@@ -163,6 +164,15 @@ def test_headers_that_cannot_be_are_refused_with_a_reason(
     with pytest.raises(BadMessage) as caught:
         wire.decode_headers(fields)
     assert caught.value.reason == reason
+
+
+def test_a_batch_has_no_more_lines_than_bytes() -> None:
+    """A stranger's number would end up in sums, which then no reader accepts."""
+    fields = {**wire.encode_headers(PLAIN, "id"), "Log-Lines": str(wire.OFFSET_MAX)}
+    batch = wire.decode_headers(fields)
+
+    assert batch is not None
+    assert batch.lines == batch.end - batch.start
 
 
 @given(st.binary(max_size=300))

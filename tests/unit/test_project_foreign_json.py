@@ -24,7 +24,8 @@ from logpipeline.consuming.records import Claim
 from logpipeline.layout import Layout, NoPipeline, RunRecord
 from logpipeline.nats import jetstream
 from logpipeline.nats.connection import OutcomeUnknown
-from logpipeline.nats.session import ProtocolError, Session, SinkParser
+from logpipeline.nats.jetstream import ANSWER_VALUES_MAX, HEADER_LINES_MAX
+from logpipeline.nats.session import ProtocolError, RawMessage, Session, SinkParser
 from logpipeline.observe import logs
 from logpipeline.records import Assignment, BadRecord, EpochRecord, Progress, Question, Succession
 from logpipeline.spec import LogPipeline
@@ -200,6 +201,41 @@ def test_an_answer_of_jetstream_says_nothing(deep: str) -> None:
     """Whether the request was carried out is unknown."""
     with pytest.raises(OutcomeUnknown):
         jetstream._checked("STREAM.INFO", deep.encode())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b'{"error":5}', b'{"a":[' + b"{}," * ANSWER_VALUES_MAX + b"{}]}"],
+    ids=["error-of-another-type", "more-than-fits-into-memory"],
+)
+def test_an_answer_that_jetstream_does_not_give_says_nothing(answer: bytes) -> None:
+    """It comes from who stands in a server's place, and ends no more than the request."""
+    with pytest.raises(OutcomeUnknown):
+        jetstream._checked("STREAM.INFO", answer)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"NATS/1.0\r\na: b\r\n\r\n",
+        b"NATS/1.0\r\nNats-Subject: a\r\nNats-Sequence: x\r\nNats-Time-Stamp: y\r\n\r\n",
+    ],
+    ids=["none", "other-values"],
+)
+def test_a_message_without_the_server_s_headers_is_no_stored_one(headers: bytes) -> None:
+    """It comes from who stands in a server's place."""
+    with pytest.raises(OutcomeUnknown, match="no stored message"):
+        jetstream.stored_of(RawMessage(b"a", b"", headers, b""))
+
+
+def test_headers_of_a_stranger_are_counted_from_the_end() -> None:
+    """There are the server's own, and a stored message may have any number before them."""
+    own = b"Nats-Subject: a\r\nNats-Sequence: 7\r\nNats-Time-Stamp: 2026-11-25T20:00:00Z\r\n\r\n"
+    many = b"".join(b"h%d: x\r\n" % number for number in range(2 * HEADER_LINES_MAX))
+    message = RawMessage(b"a", b"", b"NATS/1.0\r\n" + many + own, b"")
+
+    assert jetstream.stored_of(message).sequence == 7
+    assert len(jetstream.header_fields(message.headers)) <= HEADER_LINES_MAX
 
 
 async def test_pages_of_a_server_are_as_good_as_none(page: int) -> None:

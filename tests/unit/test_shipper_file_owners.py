@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from components.log_chain import Folder, append, pack
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.file_owners import FileOwners
+from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.listing import HostSources, Listing
 
@@ -54,3 +56,30 @@ def test_a_name_that_begins_as_another_one_may_come_from_it(
     owners.sort(own, listing)
 
     assert set(asked) - {own} == ({known} if is_asked else set())
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_packed_file_is_compared_with_its_own_source_before_its_namesakes(
+    tmp_path: Path, *, is_own: bool
+) -> None:
+    """Where each of 1,000 folders has a log of the same name, all are rotated in one night."""
+    asked: list[Key] = []
+    folder = Folder(tmp_path)
+    append(folder.live, b"".join(b"a line, number %d\n" % number for number in range(1000)))
+    folder.drain()
+    key = Key("h", str(folder.live))
+
+    def chain_of(other: Key) -> Chain | None:
+        asked.append(other)
+        return folder.chain if other == key else None
+
+    owners = FileOwners(chain_of, lambda key: False, lambda: 0.0)
+    for number in range(SOURCES):
+        owners.claim(Key("h", f"/logs/{number}/app.log"), ())
+    data = folder.live.read_bytes()
+    pack(tmp_path / "app.log.1.gz", data if is_own else b"another line\n" + data)
+    folder.live.unlink()
+    (listing,) = listings(tmp_path)
+
+    assert owners.sort(key, listing).listing.files == listing.files
+    assert (len(asked) <= 5) is is_own

@@ -37,7 +37,10 @@ def manager_of(
         limits=folder.limits,
         watermark=folder.scan_watermark,
         is_compressing=False,
-        hosts=(HostSources(host="h", pods_dir=folder.path.parents[1]),),
+        hosts=(
+            HostSources(host="h", pods_dir=folder.path.parents[1]),
+            HostSources(host="h", include=(f"{folder.path}/*.log",)),
+        ),
     )
     shared = shared_by(server or Server(), path, lambda: folder.now_s)
     return SourceManager(options, shared, state, lambda host: None)

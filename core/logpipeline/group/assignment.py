@@ -47,8 +47,11 @@ async def ensure_assigned(
     group, partitions = pipeline.spec.collectors.group, pipeline.spec.partitions
     who = _who(pipeline, installation)
     entry = await bucket.get(assignment_key(group))
-    generation, revision = 0, 0
-    if entry is not None:
+    if entry is None:
+        # The key may have been lost alone, and what stands in epoch records must not be newer. Each
+        # assignment was a write, so that none had a number above the last revision.
+        generation, revision = await bucket.last_revision(), 0
+    else:
         revision = entry.revision
         try:
             current = Assignment.decode(entry.value)

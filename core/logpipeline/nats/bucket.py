@@ -60,6 +60,15 @@ class Bucket:
             return None
         return Entry(stored.data, stored.sequence, stored.time_ns, stored.headers)
 
+    async def last_revision(self) -> int:
+        """Return the revision of the last write to any key, 0 where there was none.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
+        """
+        info = await self._js.stream_info(self.stream)
+        return int(info["state"]["last_seq"]) if info is not None else 0
+
     async def put(self, key: str, value: bytes) -> int:
         """Write the key whatever it holds, and return its revision."""
         return (await self._js.publish(key_value_subject(self.name, key), value)).sequence

@@ -15,6 +15,7 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -129,10 +130,17 @@ class _Request(NamedTuple):
 
 
 class Connection:
-    """Requests, publishes and subscriptions over one session at a time."""
+    """Requests, publishes and subscriptions over one session at a time. *login* is entered around
+    each attempt to connect: while it lasts, the files that *options* name are there.
+    """
 
-    def __init__(self, options: NatsOptions) -> None:
+    def __init__(
+        self,
+        options: NatsOptions,
+        login: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
         self.options = options
+        self._login = login
         self.problem: str | None = None
         self.sessions = 0
         self._session: Session | None = None
@@ -354,8 +362,9 @@ class Connection:
     async def _connect(self) -> Session:
         session = Session(self._session_lost, self._denied)
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S * 2):
-                await session.connect(**connect_options(self.options))
+            with self._login():
+                async with asyncio.timeout(CONNECT_TIMEOUT_S * 2):
+                    await session.connect(**connect_options(self.options))
             for listener in list(self._listeners):
                 listener.live = await session.listen(
                     listener.subject, listener.sink, listener.queue

@@ -27,6 +27,11 @@ STREAM_STORE_FAILED = 10077
 STILL_IN_PROCESS = 10158
 
 API_TIMEOUT_S = 5.0
+# Of one answer. A server names up to 100,000 subjects at a time, and a value takes some 100 bytes
+# here, thirty times what its text may have: a hostile server could fill the memory by one answer.
+ANSWER_VALUES_MAX = 500_000
+# Of one message; whoever published it wrote them.
+HEADER_LINES_MAX = 10_000
 # A code from here on means trouble of the server, as in HTTP.
 SERVER_TROUBLE = 500
 # While a stream has no leader.
@@ -246,7 +251,8 @@ def time_ns_of(text: str) -> int:
 def header_fields(headers: bytes) -> dict[str, str]:
     """Return a message's headers by name."""
     fields: dict[str, str] = {}
-    for line in headers.decode("utf-8", "replace").split("\r\n")[1:]:
+    # From the end: what comes before the last lines stays in one piece, and is left out.
+    for line in headers.decode("utf-8", "replace").rsplit("\r\n", HEADER_LINES_MAX)[1:]:
         name, _, value = line.partition(":")
         # The server's own fields come last; a stored message may carry the same names.
         fields[name] = value.strip()
@@ -254,18 +260,30 @@ def header_fields(headers: bytes) -> dict[str, str]:
 
 
 def stored_of(answer: RawMessage) -> StoredMessage:
-    """Return the message in the answer to a direct get; its headers end with the server's own."""
+    """Return the message in the answer to a direct get; its headers end with the server's own.
+
+    Raises:
+        OutcomeUnknown: it is not such an answer.
+    """
     fields = header_fields(answer.headers)
-    return StoredMessage(
-        fields["Nats-Subject"],
-        int(fields["Nats-Sequence"]),
-        time_ns_of(fields["Nats-Time-Stamp"]),
-        answer.headers,
-        answer.data,
-    )
+    try:
+        return StoredMessage(
+            fields["Nats-Subject"],
+            int(fields["Nats-Sequence"]),
+            time_ns_of(fields["Nats-Time-Stamp"]),
+            answer.headers,
+            answer.data,
+        )
+    except (KeyError, ValueError) as error:
+        shown = answer.headers[-80:]
+        raise OutcomeUnknown(
+            f"no stored message in the answer to a direct get: {shown!r}"
+        ) from error
 
 
 def _checked(request: str, data: bytes) -> Any:
+    if data.count(b",") >= ANSWER_VALUES_MAX:
+        raise OutcomeUnknown(f"the answer to {request} has more than {ANSWER_VALUES_MAX} values")
     try:
         answer = json_text.parse(data)
     except ValueError as error:
@@ -274,6 +292,8 @@ def _checked(request: str, data: bytes) -> Any:
         raise OutcomeUnknown(f"no object in the answer to {request}: {data[:80]!r}")
     if "error" in answer:
         why = answer["error"]
+        if not isinstance(why, dict):
+            raise OutcomeUnknown(f"no error's code in the answer to {request}: {data[:80]!r}")
         code, err_code = why.get("code", 0), why.get("err_code", 0)
         raise ApiError(request, code, err_code, why.get("description", ""))
     return answer

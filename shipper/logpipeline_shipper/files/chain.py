@@ -7,7 +7,7 @@ Synchronous and without a clock: the caller gives the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ from logpipeline_shipper.files.generations import (
     PastGenerations,
     UnsureFiles,
     as_before,
+    takes_long,
     unbound,
     with_hidden,
 )
@@ -46,7 +47,7 @@ from logpipeline_shipper.files.open_file import (
     has_length,
     look_now,
 )
-from logpipeline_shipper.files.place import Place
+from logpipeline_shipper.files.place import Head, Place
 from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
 from logpipeline_shipper.files.sent_again import SentAgain
 from logpipeline_shipper.files.tail import Outcome, Patience, Tail, patience_with
@@ -129,6 +130,14 @@ class Chain(ReadCounters):
     def identities(self) -> list[tuple[int, int, int]]:
         """Return the identities of the known files."""
         return [known.identity for known in self._generations if known.identity is not None]
+
+    def takes_long(self, files: Sequence[ChainFile] = ()) -> bool:
+        """Return whether to take *files*, or to read on, takes long."""
+        return takes_long(files, self._generations, self._past)
+
+    def heads(self) -> set[Head]:
+        """Return what its files, also those that are gone, begin with."""
+        return {each.head for each in (*self._generations, *self._past)}
 
     def resemblance(self, content: Reader) -> Resemblance:
         """Return how *content*, a file that no source knows, resembles this source.
@@ -464,11 +473,8 @@ class Chain(ReadCounters):
 
     def backlog_bytes(self) -> int:
         """Return how many known bytes are not acknowledged."""
-        return sum(
-            generation.extent - generation.acked.offset
-            for generation in self._generations
-            if not generation.is_done
-        )
+        behind = [each for each in self._generations if not each.is_done]
+        return sum(each.extent - each.acked.offset for each in behind)
 
     def is_finished(self) -> bool:
         """Return whether the source has no files any more, and nothing is left to send."""
@@ -478,15 +484,8 @@ class Chain(ReadCounters):
         """Return whether `read` may return something later though no file changes: when the grace
         of a rotated file is over, or a file is tried again.
         """
-        return self._match_again_at_s is not None or any(
-            generation.retry_at_s
-            or (
-                generation.changed_since_s is not None
-                and (not generation.is_passed or generation.file is None or generation.has_rest)
-            )
-            for generation in self._generations
-            if not generation.is_read
-        )
+        is_due = self._match_again_at_s is not None
+        return is_due or any(each.may_go_on_alone for each in self._generations)
 
     def saved(self) -> dict[str, Any]:
         """Return, as JSON, the state with which a new chain continues where this one is."""

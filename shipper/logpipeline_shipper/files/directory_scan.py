@@ -337,7 +337,10 @@ class Folder:
             kind, names = "container", (*names, name)
         elif kind == "files":
             states = include.below(states, name)
-            if not states or self.depth >= _DEPTH_MAX or self.exclude.match_path(path):
+            if not states or self.exclude.match_path(path):
+                return None
+            if self.depth >= _DEPTH_MAX:
+                self.skipped(path, "too-deep")
                 return None
         else:
             return None

@@ -13,7 +13,7 @@ import os
 import struct
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -39,8 +39,11 @@ _PAUSE_FACTOR = 10
 _PAUSE_MIN_S = 0.02
 # New events come while others are read; after so many reads the rest waits.
 _READS_MAX = 16
-# Further folders are not scanned: these are 10,000 pods with three containers each.
+# Further folders below one root are not scanned: these are 10,000 pods with three containers each.
+# Each root has its own, so that whoever may make folders in one tree does not stop all others.
 _FOLDERS_MAX = 50_000
+# Why a root is in trouble that has more.
+TOO_MANY_FOLDERS = "too-many-folders"
 # Reports are kept so that each is made once.
 _REPORTS_MAX = 100_000
 
@@ -180,8 +183,9 @@ class Watcher:
 
 class Discovery:
     """See the module. *skipped* is called once for each path that is left out, with the reason;
-    *on_trouble*, while it runs, for each folder that cannot be read any more, with the reason, and
-    with an empty one when it can be read again or is gone.
+    *on_trouble*, while it runs, for each folder that cannot be read any more, and for each root
+    with too many folders to read all, with the reason, and with an empty one when it can be read
+    again or is gone.
 
     Without *is_watching*, or if the system has no inotify, every rescan looks at every folder.
     """
@@ -228,12 +232,17 @@ class Discovery:
         except OSError:
             watcher = None
         scanner = _Scanner(
-            self._roots(), watcher, self._rescan_s, on_listing, on_write, self._on_trouble
+            self._roots(), watcher, self._rescan_s, on_listing, on_write, self._note_trouble
         )
         try:
             await scanner.run(on_looked)
         finally:
             scanner.close()
+
+    def _note_trouble(self, path: Path, reason: str) -> None:
+        if reason == TOO_MANY_FOLDERS:
+            self._report(path, reason)  # what a look meets is reported by the folder itself
+        self._on_trouble(path, reason)
 
     def _roots(self) -> list[Folder]:
         return [root for host in self._hosts for root in roots_of(host, self._report)]
@@ -242,6 +251,53 @@ class Discovery:
         if self._reported.get(path) != reason and len(self._reported) < _REPORTS_MAX:
             self._reported[path] = reason
             self._skipped(path, reason)
+
+
+class _Census:
+    """How many folders of each root are scanned, `_FOLDERS_MAX` at most."""
+
+    def __init__(self) -> None:
+        self._root_of: dict[Folder, Folder] = {}  # of the folders below
+        self._counts: Counter[Folder] = Counter()
+        # The folders that have others below which are not scanned, by their root.
+        self._crowded: dict[Folder, set[Folder]] = {}
+
+    def root_of(self, folder: Folder) -> Folder:
+        """Return the root of *folder*, which may be one itself."""
+        return self._root_of.get(folder, folder)
+
+    def take_in(self, folder: Folder) -> list[Folder]:
+        """Return the folders in *folder* that are to be scanned from now on."""
+        root = self.root_of(folder)
+        new = [child for child in folder.subfolders.values() if child not in self._root_of]
+        taken = new[: max(0, _FOLDERS_MAX - self._counts[root])]
+        self._counts[root] += len(taken)
+        self._root_of |= dict.fromkeys(taken, root)
+        if len(taken) < len(new):
+            self._crowded.setdefault(root, set()).add(folder)
+        else:
+            self._is_not_crowded(folder, root)
+        return taken
+
+    def forget(self, folder: Folder) -> set[Folder]:
+        """Note that *folder* is gone; return the folders below which there is room now for what is
+        not scanned yet.
+        """
+        root = self.root_of(folder)
+        if self._root_of.pop(folder, None) is not None:
+            self._counts[root] -= 1
+        self._is_not_crowded(folder, root)
+        return self._crowded.get(root, set())
+
+    def _is_not_crowded(self, folder: Folder, root: Folder) -> None:
+        crowded = self._crowded.get(root, set())
+        crowded.discard(folder)
+        if not crowded:
+            self._crowded.pop(root, None)
+
+    def trouble(self, folder: Folder) -> str:
+        """Return why the files of *folder*, or of folders below a root, are not known."""
+        return folder.trouble or (TOO_MANY_FOLDERS if folder in self._crowded else "")
 
 
 class _Scanner:
@@ -274,6 +330,8 @@ class _Scanner:
         self._not_before_s: dict[Folder, float] = {}
         self._hint_later: dict[SourceId, float] = {}
         self._credit_s = 0.0
+        self._census = _Census()
+        self._troubles: dict[Folder, str] = {}
 
     async def run(self, on_looked: OnLooked) -> None:
         self._listen()
@@ -349,13 +407,17 @@ class _Scanner:
     async def _look_at_changed(self) -> None:
         started_s = self._loop.time()
         for folder in list(self._changed):
-            if self._not_before_s.get(folder, 0.0) <= started_s:
+            # Those that a look at another one showed to be gone are not looked at any more.
+            is_due = self._not_before_s.get(folder, 0.0) <= started_s
+            if is_due and folder in self._changed:
                 await self._look(folder)
 
     async def _rescan(self) -> None:
-        absent = [root for root in self._roots if root not in self._listed]
-        for folder in [*absent, *self._polled]:
-            await self._look(folder)
+        for root in [root for root in self._roots if root not in self._listed]:
+            await self._look(root)
+        for folder in list(self._polled):
+            if folder in self._polled:
+                await self._look(folder)
         self._credit_s = min(self._credit_s, 0.0) + _IDLE_SHARE * self._rescan_s
         for _ in range(len(self._round)):
             if self._credit_s <= 0:
@@ -383,10 +445,7 @@ class _Scanner:
         before = list(folder.subfolders.values())
         # Watch first, then look: a change in between causes an event.
         is_watched = self._watcher is not None and self._watcher.watch(folder)
-        former_trouble = folder.trouble
         is_there = folder.look()
-        if folder.trouble != former_trouble:
-            self._on_trouble(folder.path, folder.trouble)
         for child in before:
             if folder.subfolders.get(child.path.name) is not child:
                 self._forget(child)
@@ -397,13 +456,24 @@ class _Scanner:
             self._polled.pop(folder, None)
         else:
             self._polled[folder] = None
-        for child in folder.subfolders.values():
-            if child not in self._listed and len(self._listed) < _FOLDERS_MAX:
-                queue.append(child)
+        if is_there:
+            queue += self._census.take_in(folder)
+            for each in {folder, self._census.root_of(folder)}:
+                self._note_trouble(each)
         cost_s = time.perf_counter() - started_s
         pause_s = max(_PAUSE_MIN_S, _PAUSE_FACTOR * cost_s)
         self._not_before_s[folder] = self._loop.time() + pause_s
         return cost_s
+
+    def _note_trouble(self, folder: Folder) -> None:
+        """Report what became of the trouble of *folder* since the last time."""
+        trouble = self._census.trouble(folder)
+        if trouble != self._troubles.get(folder, ""):
+            self._on_trouble(folder.path, trouble)
+        if trouble:
+            self._troubles[folder] = trouble
+        else:
+            self._troubles.pop(folder, None)
 
     def _report(self, folder: Folder) -> None:
         if folder not in self._listed:
@@ -430,7 +500,9 @@ class _Scanner:
                 self._hint_later[source] = self._loop.time() + self._rescan_s
             for register in (self._polled, self._changed, self._not_before_s):
                 register.pop(gone, None)
-            if gone.trouble:
+            for crowded in self._census.forget(gone):
+                self.on_changed(crowded)
+            if self._troubles.pop(gone, ""):
                 self._on_trouble(gone.path, "")
 
     def _hint_due(self) -> None:

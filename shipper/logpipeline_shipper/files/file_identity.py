@@ -356,7 +356,11 @@ def _is_file_of(known: Generation, file: ChainFile) -> bool:
     was away, or its device has another number since the system was booted.
     """
     identity = known.identity
-    return identity is not None and bool(file.born_ns) and identity[1:] == file.identity[1:]
+    if identity is None or identity[1:] != file.identity[1:]:
+        return False
+    # Without times of birth, another file may have got the inode. The number of a device changes
+    # only at a boot, and after a restart all that was read is compared.
+    return bool(file.born_ns) or (file.device != identity[0] and not known.is_verified)
 
 
 def _has_open_bytes(content: Content, known: Generation) -> bool:

@@ -144,6 +144,14 @@ class Generation:
         return end > max(self.searched, self.read.offset)
 
     @property
+    def may_go_on_alone(self) -> bool:
+        """Whether something of it may become due though no file changes."""
+        is_ending = self.changed_since_s is not None and (
+            not self.is_passed or self.file is None or self.has_rest
+        )
+        return not self.is_read and (bool(self.retry_at_s) or is_ending)
+
+    @property
     def has_rest(self) -> bool:
         """Whether it has bytes that are not read: an unfinished line, at least."""
         return self.extent > self.read.offset
@@ -183,19 +191,26 @@ class Generation:
         reached = self._there(self.reached)
         if not content.compressed and content.size() < max(self.size, reached.offset):
             return False
-        if not self.head.begins(content) or not self._there(self.read).is_behind(content):
+        if not self.head.begins(content):
+            return False
+        # All bytes are compared before the last ones: what is packed is then unpacked once.
+        if content.compressed and not self._is_verified_in(content):
+            return False
+        if not self._there(self.read).is_behind(content):
             return False
         is_further = reached.offset > self.read.offset and not content.compressed
         if is_further and not reached.is_behind(content):
             return False
-        if not self.is_verified:
-            # Up to what a former process may have sent: the file may have been truncated since.
-            proof = self._there(self.proof)
-            size = proof.offset - self.begin
-            if size <= WHOLE_BYTES_MAX and not self._has_checksum(content, proof):
-                return False
-            self.is_verified = True
+        if not content.compressed and not self._is_verified_in(content):
+            return False
+        self.is_verified = True
         return True
+
+    def _is_verified_in(self, content: Content) -> bool:
+        # Up to what a former process may have sent: the file may have been truncated since.
+        proof = self._there(self.proof)
+        is_whole = not self.is_verified and proof.offset - self.begin <= WHOLE_BYTES_MAX
+        return not is_whole or self._has_checksum(content, proof)
 
     def is_copied_in(self, content: Content) -> bool:
         """Return whether *content*, a new file, is a copy of it, packed or not: by all bytes that
@@ -204,8 +219,15 @@ class Generation:
         same bytes.
         """
         proof = self._there(self.proof)
+        # A head may reach further than what was read, and than what was copied.
+        if self.head.size <= proof.offset and not self.head.begins(content):
+            return False
         if proof.offset > self.begin:
-            if not (proof.is_behind(content) and self._has_checksum(content, proof)):
+            # The last bytes tell most files apart, but all of a packed file is unpacked to see
+            # them: there they come last, and are still in memory.
+            if not content.compressed and not proof.is_behind(content):
+                return False
+            if not (self._has_checksum(content, proof) and proof.is_behind(content)):
                 return False
             has_end = self.length is not None and self.identity is not None
             may_be_alike = has_end and proof.offset <= ALIKE_BYTES_MAX
@@ -228,6 +250,8 @@ class Generation:
         if not recent or content.written_ns() > recent[-1].written_ns:
             return None
         first = recent[0].offset
+        if self.head.size <= first and not self.head.begins(content):
+            return None  # and what is packed need not be unpacked any further
         begin = max(0, first - TAIL_BYTES)
         tail = content.read(begin, first - begin)
         if len(tail) < first - begin:
@@ -248,11 +272,8 @@ class Generation:
     def is_proven_in(self, content: Content) -> bool:
         """Return whether *content*, a file with another source's name, is a copy of it."""
         proof = self._there(self.proof)
-        if not (proof.offset > self.begin or (self.head.size and self.size)):
-            return False
-        # A head may reach further than what was read, and than what was copied.
-        is_head_copied = proof.offset <= self.begin or self.head.size <= proof.offset
-        return (not is_head_copied or self.head.begins(content)) and self.is_copied_in(content)
+        has_any = proof.offset > self.begin or (self.head.size and self.size)
+        return bool(has_any) and self.is_copied_in(content)
 
     def _there(self, place: Place) -> Place:
         """Return *place*, or the end of its file if the file ends before it."""

@@ -11,12 +11,36 @@ from typing import Any
 from logpipeline_shipper.files.file_identity import Finding, Unsure
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import NOT_READ
 from logpipeline_shipper.files.tail import Tail
 
 # As many as the source had files, and so many more: logrotate compresses one rotation later. Its
 # usual 4 files and kubelet's 5 are far fewer.
 GONE_MAX = 64
+
+
+# So many bytes are compared, or unpacked, in some milliseconds.
+LONG_BYTES = 1024 * 1024
+
+
+def takes_long(
+    files: Sequence[ChainFile], generations: Sequence[Generation], past: Iterable[Generation]
+) -> bool:
+    """Return whether it takes long to recognise *files*, or to read on in those of *generations*: a
+    large file may be a copy of one of these, or of the *past* ones, so that all of it has to be
+    compared; and what is packed is unpacked up to the offset before it can be read on.
+    """
+    if large := [file for file in files if file.size >= LONG_BYTES]:
+        known = {each.identity for each in generations}
+        # All of a live file is compared only with what collectors have.
+        may_be_live = any(each.is_recalled for each in (*generations, *past))
+        if any(file.identity not in known for file in large if may_be_live or not file.is_live):
+            return True
+    return any(
+        each.is_compressed and each.read.offset >= LONG_BYTES and not (each.is_open or each.is_read)
+        for each in generations
+    )
 
 
 def as_before(listed: Sequence[Generation], before: Sequence[Generation]) -> list[Generation]:

@@ -17,6 +17,8 @@ from logpipeline.codecs import DAMAGES, Codec
 
 # So many packed bytes are read at once.
 INPUT_BYTES = 64 * 1024
+# What was unpacked last is looked at once more, by its last bytes.
+KEPT_BYTES = 1024
 # Endings of the reasons why a packed file cannot be unpacked.
 PACKED_BADLY = ("-cut-short", "-damaged")
 
@@ -138,7 +140,7 @@ class PlainReader:
 
 class PackedReader:
     """The content of a file that is packed by *codec*. It is unpacked while it is read: forwards
-    each byte is unpacked once; a read backwards begins again.
+    each byte is unpacked once; a read backwards, by more than `KEPT_BYTES`, begins again.
 
     Bytes before a damage are still returned; *broken* is then the reason. The file may grow while
     it is open: what comes behind its end is unpacked by the next read. A reader has a state: only
@@ -166,9 +168,10 @@ class PackedReader:
         if offset < self._buffer_offset:
             self._start_over()
         while True:
-            surplus = min(offset - self._buffer_offset, len(self._buffer))
-            del self._buffer[:surplus]
-            self._buffer_offset += surplus
+            surplus = min(offset - self._buffer_offset, len(self._buffer)) - KEPT_BYTES
+            if surplus > 0:
+                del self._buffer[:surplus]
+                self._buffer_offset += surplus
             at = offset - self._buffer_offset
             if len(self._buffer) - at >= size or not self._step():
                 return bytes(self._buffer[at : at + size])

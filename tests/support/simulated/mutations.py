@@ -20,11 +20,11 @@ from logpipeline_collector import (
     epochs,
     partition_writer,
     recovery,
+    snapshot_schedule,
     sources,
     stream_position,
     stream_reader,
     takeover,
-    worker,
 )
 from logpipeline_collector.epochs import HeldEpoch
 from logpipeline_collector.files import commit
@@ -187,8 +187,8 @@ async def _nothing_caught_up(*words: Any) -> int:
     return 0
 
 
-async def _nothing_written(*words: Any) -> bool:
-    return True
+async def _nothing_written(*words: Any) -> None:
+    return None
 
 
 async def _none_deleted(*words: Any) -> int:
@@ -289,7 +289,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "successor_learns_nothing_from_headers": _value(takeover, "catch_up", _nothing_caught_up),
     "snapshot_is_not_taken_over": _value(takeover, "import_snapshot", lambda owned, found: None),
     "snapshot_is_empty": _returns(partition_writer.PartitionWriter, "export_sources", b""),
-    "snapshot_is_never_written": _value(worker, "write_snapshot", _nothing_written),
+    "snapshot_is_never_written": _value(snapshot_schedule, "write_snapshot", _nothing_written),
     "learned_batches_are_forgotten": _returns(Intake, "learn", None),
     # reading a stream
     "gaps_in_deliveries_are_not_seen": _returns(stream_reader.Order, "accept", None),
