@@ -23,7 +23,7 @@ from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.cluster.objects import is_owned_by
+from logpipeline_operator.cluster.objects import has_controller, is_owned_by
 from logpipeline_operator.status import Finding, errors
 
 
@@ -41,7 +41,7 @@ async def allowed(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -
     Raises:
         ClusterError, ClusterAway: the class, or the last allowed version, could not be read.
     """
-    kept = await _kept(cluster, pipeline)
+    kept, orphans = await _kept(cluster, pipeline)
     try:
         of = await _class(cluster, class_name(pipeline))
     except SpecError as error:
@@ -60,7 +60,7 @@ async def allowed(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -
         return Allowed(_recalled(pipeline, kept), finding)
     filled_in = _filled_in(pipeline, of)
     if may_write:
-        await _keep(cluster, filled_in, kept)
+        await _keep(cluster, filled_in, kept, orphans)
     return Allowed(filled_in)
 
 
@@ -96,12 +96,20 @@ async def _would_narrow(cluster: Cluster, pipeline: LogPipeline, of: LogPipeline
     return there is not None and _is_owned(there, pipeline)
 
 
-async def _kept(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
-    """Return the allowed versions, the newest last."""
+async def _kept(cluster: Cluster, pipeline: LogPipeline) -> tuple[list[Manifest], list[Manifest]]:
+    """Return the allowed versions, the newest last, and those that a former pipeline of the name
+    left without an owner (--cascade=orphan), which allow nothing.
+    """
     selector = f"{PIPELINE_LABEL}={pipeline.name}"
     found, _ = await cluster.list(kind("ControllerRevision"), pipeline.namespace, selector)
     ours = [each for each in found if _is_owned(each, pipeline)]
-    return sorted(ours, key=lambda each: int(each["revision"]))
+    prefix = _revision_name(pipeline, "")
+    orphans = [
+        each
+        for each in found
+        if each["metadata"]["name"].startswith(prefix) and not has_controller(each)
+    ]
+    return sorted(ours, key=_number), orphans
 
 
 def _recalled(pipeline: LogPipeline, kept: Sequence[Manifest]) -> LogPipeline | None:
@@ -151,14 +159,17 @@ def _both(former: object, wanted: object, name: str) -> bool:
     return {getattr(former, name), getattr(wanted, name)} == {"Delete"}
 
 
-async def _keep(cluster: Cluster, allowed: LogPipeline, kept: Sequence[Manifest]) -> None:
+async def _keep(
+    cluster: Cluster, allowed: LogPipeline, kept: Sequence[Manifest], orphans: Sequence[Manifest]
+) -> None:
     """Keep *allowed* as the newest version; it is written before the others are deleted."""
     data = {"spec": dump(allowed)["spec"]}
-    former = list(kept)
+    former = [*kept, *orphans]
     if kept and kept[-1]["data"] == data:
-        former = former[:-1]
+        former.remove(kept[-1])
     else:
-        number = int(kept[-1]["revision"]) + 1 if kept else 1
+        # Also of orphans the numbers are taken.
+        number = max(map(_number, former), default=0) + 1
         try:
             await cluster.create(_revision(allowed, number, data))
         except ClusterError as error:
@@ -181,10 +192,18 @@ def _revision(pipeline: LogPipeline, number: int, data: Manifest) -> Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": model.metadata(pipeline, f"{pipeline.name}-allowed-{number}"),
+        "metadata": model.metadata(pipeline, _revision_name(pipeline, number)),
         "revision": number,
         "data": data,
     }
+
+
+def _revision_name(pipeline: LogPipeline, number: int | str) -> str:
+    return f"{pipeline.name}-allowed-{number}"
+
+
+def _number(revision: Manifest) -> int:
+    return int(revision["revision"])
 
 
 def _is_owned(there: Manifest, pipeline: LogPipeline) -> bool:

@@ -285,6 +285,24 @@ async def test_a_pipeline_that_is_refused_runs_on_as_it_was_allowed(
     assert meanwhile == former
 
 
+async def test_what_a_former_pipeline_of_the_name_was_allowed_is_forgotten(
+    cluster: Cluster, namespace: str, operator: OperatorProcess
+) -> None:
+    """Deleted without its children it leaves that behind, under a name that the next one needs."""
+    labels = {"logpipeline.dev/pipeline": "p"}
+    metadata = {"name": "p-allowed-1", "namespace": namespace, "labels": labels}
+    former = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata}
+    cluster.apply({**former, "revision": 1, "data": {"spec": {}}})
+    write(cluster, namespace, "p", {})
+
+    def versions() -> set[str]:
+        found = children(cluster, namespace, "controllerrevisions")
+        return {each for each in found if "-allowed-" in each}
+
+    own = {"ControllerRevision p-allowed-2"}
+    await eventually(lambda: versions() == own, within_s=WITHIN_S, what="the version of its own")
+
+
 async def test_streams_are_kept_if_the_resource_says_so_whatever_its_class_allows(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:
