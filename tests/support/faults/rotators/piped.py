@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from go_programs import built
 
 TURNED_WITHIN_S = 20.0
 POLL_S = 0.001
+ASK_AGAIN_S = 2.0
 MILLISECOND_S = 0.001
 
 
@@ -72,8 +74,19 @@ class Alarmed(Piped):
     def turn(self) -> None:
         _until(lambda: self.live.exists() and self.live.stat().st_size == self._written)
         before = len(self._moved())
-        self._process.send_signal(signal.SIGALRM)
-        _until(lambda: len(self._moved()) > before and self.live.exists())
+        asked_s = -math.inf
+
+        def has_turned() -> bool:
+            nonlocal asked_s
+            if len(self._moved()) > before and self.live.exists():
+                return True
+            if time.monotonic() - asked_s > ASK_AGAIN_S:
+                # svlogd forgets a signal that comes right before it reads. It moves no empty log.
+                self._process.send_signal(signal.SIGALRM)
+                asked_s = time.monotonic()
+            return False
+
+        _until(has_turned)
         self._written = 0
 
     def _moved(self) -> list[Path]:
