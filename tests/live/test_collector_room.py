@@ -30,11 +30,13 @@ async def test_files_that_are_deleted_for_room_are_named(tmp_path: Path) -> None
                 assert "of rotated files were deleted before their age" in status.stdout, status
                 return True
 
-            await eventually(is_told, within_s=60)
-            part = next(part for part in up.record().components if part.name == "collector-0")
-            page = await asyncio.to_thread(_read, f"http://{part.http}/metrics")
+            async def is_counted() -> bool:
+                part = next(part for part in up.record().components if part.name == "collector-0")
+                page = await asyncio.to_thread(_read, f"http://{part.http}/metrics")
+                return sum(float(value) for value in REMOVED.findall(page)) > 0
 
-    assert sum(float(value) for value in REMOVED.findall(page)) > 0
+            await eventually(is_told, within_s=60)
+            await eventually(is_counted, what="the metric")
 
 
 def _read(url: str) -> str:
