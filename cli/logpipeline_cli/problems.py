@@ -57,7 +57,7 @@ async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
     while True:
         entry = await bucket.get(KEY)
         known = _decoded(entry.value) if entry is not None else {}
-        # What was acknowledged before keeps its time.
+        # A loss that is acknowledged a second time keeps the time of the first.
         rows = sorted((wanted | known).items(), key=lambda row: row[1])
         kept = dict(rows[-ACKNOWLEDGED_MAX:])
         try:

@@ -500,7 +500,7 @@ class OwnedPartition:
 
 
 def close_uncommitted(writer: PartitionWriter) -> None:
-    """Close *writer*, and take back what is not committed."""
+    """Take back the lines of *writer* that are not committed, and close it."""
     try:
         writer.discard()
     except SinkFull as error:

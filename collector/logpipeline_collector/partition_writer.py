@@ -59,7 +59,7 @@ class PartitionWriter:
 
     @property
     def forgotten_sources(self) -> int:
-        """Sources that were forgotten, in whole or in part, to keep what is known within limits."""
+        """See `Sources.forgotten`."""
         return self._sources.forgotten
 
     @property

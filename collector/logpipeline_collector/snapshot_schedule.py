@@ -86,7 +86,7 @@ class SnapshotSchedule:
         self._running: asyncio.Task[None] | None = None
 
     def begin_if_due(self) -> None:
-        """Begin with what is due, unless it runs already.
+        """Start the snapshot, or the look at the record, that is due, unless one is running.
 
         Raises:
             Fenced: the partition is no longer ours.

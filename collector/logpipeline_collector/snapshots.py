@@ -236,7 +236,7 @@ class SnapshotStore:
         await self._js.call(f"STREAM.PURGE.{self._stream}", body)
 
     async def drop_before(self, sequence: int) -> None:
-        """Remove what is older than the snapshot at *sequence*, 0 for none.
+        """Remove the messages before the snapshot at *sequence*; 0 removes none.
 
         Raises:
             NotSent, OutcomeUnknown, ApiError: perhaps nothing was removed; the next call does it.

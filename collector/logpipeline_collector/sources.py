@@ -59,13 +59,14 @@ OVER_LIMIT = (
 )
 
 
-# What is reported to shippers has a generation.
+# `committed_of` reads the newest generation; former versions call it for `FORGOTTEN`, too.
 _NO_GENERATION = GenerationState("0" * 16)
 
 
 class Sources:
-    """The sources of one partition. *forgotten* counts those that were forgotten, or of which old
-    generations were, to keep what is known within its limits.
+    """The sources of one partition. *forgotten* counts the sources that were forgotten, whole or
+    but for their newest generations, because there were more than `SOURCES_MAX` or
+    `SOURCES_BYTES_MAX` allow.
     """
 
     def __init__(self) -> None:

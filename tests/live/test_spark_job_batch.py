@@ -194,15 +194,20 @@ def test_a_batch_that_failed_is_repeated_as_a_whole(streams: Streams, keeper: Ke
     assert keeper.lines() == sorted(expected)
 
 
+def make_anew(streams: Streams) -> None:
+    """Delete all streams, and create them again."""
+    for stream in STREAMS:
+        streams.call(f"STREAM.DELETE.{stream}")
+    streams.create()
+
+
 def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
     streams: Streams, keeper: Keeper
 ) -> None:
     """Its sequences are used again; lines of before stay, and new ones come once."""
     expected = send(streams, 0, 5)
     keeper.take()
-    for stream in STREAMS:
-        streams.call(f"STREAM.DELETE.{stream}")
-    streams.create()
+    make_anew(streams)
     expected += send(streams, 5, 8)
     keeper.take()
 
@@ -216,9 +221,7 @@ def test_new_lines_of_a_server_whose_clock_is_behind_are_read(
     """The former server's clock was ahead, so the times of new messages say that they were read."""
     expected = send(streams, 0, 5)
     keeper.take()
-    for stream in STREAMS:
-        streams.call(f"STREAM.DELETE.{stream}")
-    streams.create()
+    make_anew(streams)
     streams._offsets["node-a"] = 0
     streams.send("node-a", *(f"line {number}" for number in range(5)))
     expected += send(streams, 5, 8)

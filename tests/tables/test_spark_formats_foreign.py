@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
+from pyiceberg.table import Table
 from pyiceberg.table.update import SetLocationUpdate
 
 from logpipeline_cli.tables import duck
@@ -68,11 +69,17 @@ def two_batches(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return lake
 
 
-def _delete_a_row(lake: Lake) -> None:
+def _iceberg_table(lake: Lake) -> Table:
+    """Return the table as another program has it."""
     log = lake.new_logs()["lines"]
     assert isinstance(log, IcebergLog)
     loaded = log._loaded()
     assert loaded is not None
+    return loaded
+
+
+def _delete_a_row(lake: Lake) -> None:
+    loaded = _iceberg_table(lake)
     delete_by_position(loaded, 3)
 
 
@@ -202,10 +209,7 @@ def test_an_iceberg_table_whose_files_have_other_urls_is_not_cleaned(tmp_path: P
     lake.filled()
     before = in_order(lake.read())
     new_logs = _through_a_link(lake)
-    log = lake.new_logs()["lines"]
-    assert isinstance(log, IcebergLog)
-    table = log._loaded()
-    assert table is not None
+    table = _iceberg_table(lake)
     with table.transaction() as transaction:
         moved = SetLocationUpdate(location=f"file://{tmp_path}/link/table/_iceberg/lines")
         transaction._apply((moved,))
@@ -257,10 +261,7 @@ def test_erased_lines_go_from_iceberg_files_that_another_program_named(
     """
     lake = FORMATS["iceberg"](tmp_path)
     lake.filled()
-    log = lake.new_logs()["lines"]
-    assert isinstance(log, IcebergLog)
-    loaded = log._loaded()
-    assert loaded is not None
+    loaded = _iceberg_table(lake)
     loaded.overwrite(loaded.scan().to_arrow())
     lake.erasure(host="web1").erase(OVER)
     lake.batch(lake.open(), 41, 60)
@@ -283,10 +284,7 @@ def test_iceberg_files_that_another_program_put_elsewhere_have_upkeep_too(tmp_pa
     """They are merged by who wrote them, and go when their last line is too old."""
     lake = FORMATS["iceberg"](tmp_path)
     lake.filled(4)
-    log = lake.new_logs()["lines"]
-    assert isinstance(log, IcebergLog)
-    loaded = log._loaded()
-    assert loaded is not None
+    loaded = _iceberg_table(lake)
     rows = loaded.scan().to_arrow()
     hour = pc.less(rows["ts"], pa.scalar(BEGIN + timedelta(hours=1), rows["ts"].type))
     loaded.overwrite(rows.filter(hour))

@@ -51,6 +51,16 @@ def source_of(folder: Folder, server: Server) -> tuple[Source, Shared]:
     return source, shared
 
 
+def begun(path: Path, server: Server) -> tuple[Folder, Source, Shared]:
+    """Return a log of `LINES` in *path*, and its source, which has begun to send to *server*."""
+    folder = Folder(path)
+    append(folder.live, LINES)
+    folder.look()
+    source, shared = source_of(folder, server)
+    source.wake()
+    return folder, source, shared
+
+
 def rotated_and_packed(folder: Folder) -> Listing:
     """Return the listing after the log was packed, and a new one begun."""
     pack(folder.live.with_name("app.log.1.gz"), folder.live.read_bytes())
@@ -82,11 +92,7 @@ async def test_a_packed_log_is_recognised_beside_the_event_loop(
     tmp_path: Path, unpacking_threads: list[int]
 ) -> None:
     """Probes, pings and other sources wait for nothing, however large the file is."""
-    folder = Folder(tmp_path)
-    append(folder.live, LINES)
-    folder.look()
-    source, shared = source_of(folder, server := Server())
-    source.wake()
+    folder, source, shared = begun(tmp_path, server := Server())
     await source.finish()
 
     listing = rotated_and_packed(folder)
@@ -106,11 +112,7 @@ async def test_a_packed_log_is_recognised_while_the_server_is_away(
     """For hours, maybe: the files of a listing are known and open before they are removed. And the
     acknowledgement that comes at last finds its generation.
     """
-    folder = Folder(tmp_path)
-    append(folder.live, LINES)
-    folder.look()
-    source, shared = source_of(folder, server := Held())
-    source.wake()
+    folder, source, shared = begun(tmp_path, server := Held())
     await eventually(lambda: server.waiting)
 
     listing = rotated_and_packed(folder)
@@ -131,11 +133,7 @@ async def test_an_acknowledgement_waits_while_files_are_recognised(
     tmp_path: Path, unpacking_threads: list[int]
 ) -> None:
     """A thread may be using the chain, to which it belongs."""
-    folder = Folder(tmp_path)
-    append(folder.live, LINES)
-    folder.look()
-    source, shared = source_of(folder, server := Held())
-    source.wake()
+    folder, source, shared = begun(tmp_path, server := Held())
     await eventually(lambda: server.waiting)
 
     async with shared.comparing:
@@ -155,11 +153,7 @@ async def test_the_sources_take_turns_with_what_takes_long(
     tmp_path: Path, unpacking_threads: list[int]
 ) -> None:
     """One at a time: a thread is left for all others."""
-    folder = Folder(tmp_path)
-    append(folder.live, LINES)
-    folder.look()
-    source, shared = source_of(folder, server := Server())
-    source.wake()
+    folder, source, shared = begun(tmp_path, server := Server())
     await source.finish()
 
     listing = rotated_and_packed(folder)

@@ -11,9 +11,9 @@ from logpipeline_cli.arguments.parser import (
     Command,
     add_action,
     add_multiline,
-    add_nats,
     add_output,
     add_pipeline,
+    add_target,
     count,
     expression,
 )
@@ -23,17 +23,17 @@ CONSOLE_ADDRESS = "127.0.0.1:8630"
 
 
 def _status(parser: argparse.ArgumentParser) -> None:
-    _pipeline_and_nats(parser)
+    add_target(parser)
     add_status(parser)
 
 
 def _console(parser: argparse.ArgumentParser) -> None:
-    _pipeline_and_nats(parser)
+    add_target(parser)
     add_console(parser)
 
 
 def _losses(parser: argparse.ArgumentParser) -> None:
-    _pipeline_and_nats(parser)
+    add_target(parser)
     add_losses(parser)
 
 
@@ -43,17 +43,12 @@ def _audit(parser: argparse.ArgumentParser) -> None:
 
 
 def _tail(parser: argparse.ArgumentParser) -> None:
-    _pipeline_and_nats(parser)
+    add_target(parser)
     add_tail(parser, "--namespace")
 
 
 def _files(parser: argparse.ArgumentParser) -> None:
     add_files(parser, add_pipeline)
-
-
-def _pipeline_and_nats(parser: argparse.ArgumentParser) -> None:
-    add_pipeline(parser)
-    add_nats(parser)
 
 
 def add_status(parser: argparse.ArgumentParser) -> None:
@@ -193,7 +188,7 @@ COMMANDS = (
         "partitions, collectors, shippers, readers and tables, what is worst first. Keys sort,\n"
         "filter, pause, open one source, and follow lines. For a pipe use `status -w`.",
         example="logpipeline top",
-        add=_pipeline_and_nats,
+        add=add_target,
         run="commands.top:run",
         extra="top",
     ),

@@ -179,6 +179,12 @@ def add_nats(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which pipeline is meant, and which server."""
+    add_pipeline(parser)
+    add_nats(parser)
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the output format."""
     parser.add_argument(

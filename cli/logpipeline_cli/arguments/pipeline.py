@@ -12,6 +12,7 @@ from logpipeline_cli.arguments.parser import (
     add_nats,
     add_output,
     add_pipeline,
+    add_target,
     add_yes,
     number,
 )
@@ -76,8 +77,7 @@ def _validate(parser: argparse.ArgumentParser) -> None:
 
 
 def _delete(parser: argparse.ArgumentParser) -> None:
-    add_pipeline(parser)
-    add_nats(parser)
+    add_target(parser)
     parser.add_argument(
         "--with-data",
         action="store_true",
@@ -103,8 +103,7 @@ def _nats_auth(parser: argparse.ArgumentParser) -> None:
 
 
 def _ship(parser: argparse.ArgumentParser) -> None:
-    add_pipeline(parser)
-    add_nats(parser)
+    add_target(parser)
     parser.add_argument(
         "--name", help="the shipper among spec.local.shippers (default: the only one)"
     )
@@ -143,8 +142,7 @@ def _ship(parser: argparse.ArgumentParser) -> None:
 
 
 def _collect(parser: argparse.ArgumentParser) -> None:
-    add_pipeline(parser)
-    add_nats(parser)
+    add_target(parser)
     parser.add_argument("--member", help="the name of this collector: collector-0, …")
     add_http(parser)
 

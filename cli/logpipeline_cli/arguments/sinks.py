@@ -7,9 +7,8 @@ import argparse
 from logpipeline_cli.arguments.parser import (
     Command,
     add_action,
-    add_nats,
-    add_pipeline,
     add_start,
+    add_target,
     add_yes,
     count,
 )
@@ -191,8 +190,7 @@ def _of_a_product(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the consumer, whose position is kept")
-    add_pipeline(parser)
-    add_nats(parser)
+    add_target(parser)
     parser.add_argument(
         "--batch",
         type=count,

@@ -11,10 +11,9 @@ from logpipeline_cli.arguments.parser import (
     Command,
     add_action,
     add_multiline,
-    add_nats,
     add_output,
-    add_pipeline,
     add_start,
+    add_target,
     add_yes,
     count,
     number,
@@ -27,8 +26,7 @@ LETTERS_LISTED = 1000
 
 def _consume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the consumer")
-    add_pipeline(parser)
-    add_nats(parser)
+    add_target(parser)
     _consume_output(parser)
     _consume_acks(parser)
     _consume_failures(parser)
@@ -205,8 +203,7 @@ def _stream(parser: argparse.ArgumentParser) -> None:
     )
     add_output(options)
     for action in (remove, purge, options):
-        add_pipeline(action)
-        add_nats(action)
+        add_target(action)
     for action in (remove, purge):
         add_yes(action)
 
@@ -256,17 +253,11 @@ def _replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--partial", action="store_true", help="accept that a part is no longer stored"
     )
-    add_pipeline(parser)
-    add_nats(parser)
+    add_target(parser)
 
 
 def _dlq(parser: argparse.ArgumentParser) -> None:
-    add_dlq(parser, _pipeline_and_nats)
-
-
-def _pipeline_and_nats(parser: argparse.ArgumentParser) -> None:
-    add_pipeline(parser)
-    add_nats(parser)
+    add_dlq(parser, add_target)
 
 
 def add_dlq(parser: argparse.ArgumentParser, where: Adder) -> None:

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the resource until SIGINT or SIGTERM, then drain."""
     file = Path(args.file)
     console = _console_address(args.console)
-    # Before it is loaded: what is saved while the pipeline starts is a change.
+    # Read first, so that an edit made while the pipeline starts is seen as a change.
     seen = _digest(file)
     pipeline = load(file)
     layout = Layout(
@@ -174,7 +174,7 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
             "namespace and name cannot change while the pipeline runs; stop it, and start it again"
         )
     if mistakes := check_update(old, pipeline):
-        raise CliError("; ".join(f"{mistake.path}: {mistake.message}" for mistake in mistakes))
+        raise CliError("; ".join(map(str, mistakes)))
     if pipeline.spec.nats != old.spec.nats or pipeline.spec.local.nats != old.spec.local.nats:
         raise CliError(
             "spec.nats and spec.local.nats cannot change while the pipeline runs; stop it, and "

@@ -281,8 +281,7 @@ def _after_former(pipeline: LogPipeline, layout: Layout) -> tuple[LogPipeline, s
     mistakes = check_update(former, pipeline) if former is not None else []
     if former is None or not mistakes:
         return with_table_if_possible(pipeline), ""
-    why = "; ".join(f"{mistake.path}: {mistake.message}" for mistake in mistakes)
-    return former, f"the changed file is not applied: {why}"
+    return former, f"the changed file is not applied: {'; '.join(map(str, mistakes))}"
 
 
 async def begin_with(
