@@ -11,6 +11,9 @@ EXIT_CHANGES = 2
 EXIT_USAGE = 64
 # Ended by Ctrl-C, as shells report it (128 + SIGINT).
 EXIT_INTERRUPTED = 130
+# Whoever read standard output has closed it before all was written, as shells report it (128 +
+# SIGPIPE): a check whose result nobody read has not passed.
+EXIT_PIPE_CLOSED = 141
 
 
 class CliError(Exception):

@@ -14,7 +14,7 @@ from types import FrameType
 
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.arguments.parser import PROGRAM
-from logpipeline_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from logpipeline_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_USAGE
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def _carry_out(args: argparse.Namespace, program: str) -> int:
         if _is_broken_pipe(error):
             # The reader (`head`) has closed the pipe; Python would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_OK
+            return EXIT_PIPE_CLOSED
         from logpipeline_cli.errors import explain, is_usage
 
         message = explain(error)

@@ -25,6 +25,7 @@ where none or several run, choose one with `-f FILE` or `--data DIR`.
 | 3 | `collect`: another process is this collector |
 | 64 | the arguments are wrong |
 | 130 | ended by Ctrl-C |
+| 141 | the reader of its output (`head`) closed the pipe before all was written |
 
 Control characters in log lines are shown escaped (`\\x1b`) unless `--raw` is given. CSV is escaped
 on a terminal, and exact in a file or pipe.

@@ -45,7 +45,8 @@ Position = tuple[str, int]
 
 # The server recognises a message only by its id, which holds its range. Positions are written once
 # a second; batches that were sent since then are noted here, appended without fsync: that survives
-# a kill of the process, and a power cut is recognised by the id of the machine's boot.
+# a kill of the process; a power cut is recognised by the id of the machine's boot, and a copy of
+# the files, restored from a backup, by their inodes.
 #
 # Births are synced: a file that got another id after a power cut would be collected twice.
 class Key(NamedTuple):
@@ -165,7 +166,8 @@ class IntentLog:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
         try:
-            _write(descriptor, [_INTENTS_KIND, _INTENTS_VERSION, number, self._boot])
+            epoch = _epoch(self._boot, os.fstat(descriptor))
+            _write(descriptor, [_INTENTS_KIND, _INTENTS_VERSION, number, epoch])
         except OSError:
             os.close(descriptor)
             path.unlink(missing_ok=True)
@@ -189,7 +191,9 @@ class IntentLog:
 
 
 def read_noted(folder: Path, first: int, boot: str) -> Noted:
-    """Return the content of the files from *first* on."""
+    """Return the content of the files from *first* on. It is not complete if they were written
+    before another *boot*, or are copies: nobody knows what was noted since they were made.
+    """
     noted = Noted([], [], is_complete=False)
     is_complete = False
     for number, path in _files(folder):
@@ -199,13 +203,19 @@ def read_noted(folder: Path, first: int, boot: str) -> Noted:
         head = next(lines, None)
         if head is None or len(head) != 4 or head[:3] != [_INTENTS_KIND, _INTENTS_VERSION, number]:
             return noted
-        is_complete = bool(boot) and head[3] == boot and (is_complete or number == first)
+        is_original = bool(boot) and head[3] == _epoch(boot, path.stat())
+        is_complete = is_original and (is_complete or number == first)
         for row in lines:
             # A row has no checksum: after a power cut anything may stand there. Without the row its
             # bytes are sent as such that may have been sent before.
             with contextlib.suppress(ValueError, TypeError):
                 _add(noted, row)
     return replace(noted, is_complete=is_complete)
+
+
+def _epoch(boot: str, found: os.stat_result) -> str:
+    # A copy of a file, restored from a backup, has another inode.
+    return f"{boot} {found.st_ino}"
 
 
 def _add(noted: Noted, row: list[Any]) -> None:
@@ -422,8 +432,7 @@ class CheckpointWriter:
             reach("shipper.before-save")
             await _to_its_end(asyncio.to_thread(statefile.write_state, path, _KIND, _VERSION, data))
             if is_last:
-                (self._folder.path / _STOP_MARK).touch()
-                statefile.sync_folder(self._folder.path)
+                _put_stop_mark(self._folder.path)
         except (DataFolderBusy, OSError) as error:
             self._failed(error)
             return False
@@ -478,15 +487,27 @@ def _is_kept(record: SourceRecord, now_s: float) -> bool:
     return now_s - record.absent_since_s < (UNSETTLED_KEPT_S if is_waiting else ABSENT_KEPT_S)
 
 
+# The mark is a separate file, since that can be removed on a full disk too: a shipper that cannot
+# save must not leave the mark of a former one. It holds its own inode, which is another one in a
+# folder that was restored from a backup: much may have been sent since that was made.
+def _put_stop_mark(folder: Path) -> None:
+    with (folder / _STOP_MARK).open("w") as mark:
+        mark.write(str(os.fstat(mark.fileno()).st_ino))
+        mark.flush()
+        os.fsync(mark.fileno())
+    statefile.sync_folder(folder)
+
+
 def _take_stop_mark(folder: Path) -> bool:
-    # The mark is a separate file, since that can be removed on a full disk too: a shipper that
-    # cannot save must not leave the mark of a former one.
     mark = folder / _STOP_MARK
-    if not mark.exists():
+    try:
+        with mark.open("rb") as file:
+            is_original = file.read(32) == str(os.fstat(file.fileno()).st_ino).encode()
+    except FileNotFoundError:
         return False
     mark.unlink()
     statefile.sync_folder(folder)
-    return True
+    return is_original
 
 
 def encode_row(key: Key, record: SourceRecord) -> str:

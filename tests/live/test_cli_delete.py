@@ -47,8 +47,11 @@ async def test_a_pipeline_is_deleted_from_a_server_and_others_stay(
 
 
 async def test_a_pipeline_with_its_own_server_is_deleted_with_its_data(tmp_path: Path) -> None:
-    """Its streams are there; what others put into the folder stays."""
-    async with PipelineUp(tmp_path) as up:
+    """Its streams are there; what others put into the folder stays, and a table elsewhere, which is
+    named.
+    """
+    table = {"enabled": False, "path": "s3://lake/logs"}
+    async with PipelineUp(tmp_path, table=table) as up:
         up.append(["a line"])
         await up.arrived(["a line"])
     (up.layout.data / "mine").touch()
@@ -57,4 +60,5 @@ async def test_a_pipeline_with_its_own_server_is_deleted_with_its_data(tmp_path:
 
     assert (kept.returncode, "--with-data" in kept.stderr) == (1, True)
     assert done.returncode == 0, done.stderr
+    assert "kept the table in s3://lake/logs" in done.stdout
     assert [path.name for path in up.layout.data.iterdir()] == ["mine"]

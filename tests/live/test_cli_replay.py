@@ -188,6 +188,7 @@ async def test_a_replay_that_was_killed_goes_on_and_ends_with_the_same_files(
         assert 0 < begun < 24 * size * PARTITIONS
         assert "holds another replay" in made.run("replay", "--pod", "x", "--out", folder, code=1)
         made.run("replay", "--out", folder)
+        assert "holds this replay, complete" in made.run("replay", "--out", folder, code=1)
         made.run("replay", "--out", str(tmp_path / "once"))
 
     assert hashes(tmp_path / "again") == hashes(tmp_path / "once")

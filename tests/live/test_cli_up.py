@@ -152,14 +152,16 @@ async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> No
         assert up.pids() == before
 
 
+@pytest.mark.parametrize("words", [(), ("--allow-data-loss",)], ids=["", "allowed-at-the-start"])
 async def test_a_change_with_a_held_back_field_changes_nothing_while_it_runs(
-    tmp_path: Path,
+    tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     """A lower maxAge is held back, and with it the stream's other limits and the new files. It is
-    a problem until the file is as it was.
+    a problem until the file is as it was. A service that was once started with a permission to
+    delete does not have it for each edit that follows.
     """
     stream = {"name": "LOGS", "maxAge": "24h", "maxMsgs": 1_000_000}
-    async with PipelineUp(tmp_path, stream=stream) as up:
+    async with PipelineUp(tmp_path, *words, stream=stream) as up:
         before = up.layout.pipeline.read_text()
         up.write(stream={**stream, "maxAge": "2h", "maxMsgs": 1})
         await eventually(lambda: "was not applied" in up.log(), what="the refusal")

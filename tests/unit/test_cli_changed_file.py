@@ -35,7 +35,7 @@ async def test_a_file_that_was_refused_is_tried_again(
     file.write_text("as it was")
     supervisor, tries = Noted(), []
 
-    async def change(file: Path, of: Any, *, allow_data_loss: bool) -> None:
+    async def change(file: Path, of: Any) -> None:
         tries.append(file.read_text())
         if len(tries) < 3:
             raise CliError("no room")
@@ -44,7 +44,7 @@ async def test_a_file_that_was_refused_is_tried_again(
     read = up.Read(file, up._digest(file), cast("Any", None))
     # Saved while the pipeline starts.
     file.write_text("changed")
-    watching = asyncio.create_task(up._watch(read, cast("Any", supervisor), False))
+    watching = asyncio.create_task(up._watch(read, cast("Any", supervisor)))
     await eventually(lambda: len(tries) == 3, what="the third try")
     watching.cancel()
     with suppress(asyncio.CancelledError):

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from logpipeline_cli.commands.status import render
 from logpipeline_cli.problems import (
     ACKNOWLEDGED_MAX,
     UNCONFIRMED_S_MAX,
@@ -300,6 +301,25 @@ def test_each_thing_that_is_wrong_is_said(changes: dict[str, Any], text: str) ->
     (said,) = problems(status(**changes))
 
     assert text in said
+
+
+def test_the_status_says_what_is_wrong_without_being_asked() -> None:
+    """A few sentences above the tables, and how many more there are."""
+    shown = {
+        "namespace": "team", "name": "prod", "server": "nats://here", "readers": [], "noTable": "",
+        "partitions": [], "collectors": [], "shippers": [], "tables": [],
+    }  # fmt: skip
+    silent = [f"collector-{number} does not answer" for number in range(12)]
+
+    assert "Problems" not in render(status(**shown))
+    lines = render(status(**shown, silent=silent)).splitlines()
+
+    begin = lines.index("Problems: 12")
+    assert lines[begin + 1] == "* collector-0 does not answer"
+    assert lines[begin + 10 : begin + 12] == [
+        "* collector-9 does not answer",
+        "and 2 more: see `status --check`",
+    ]
 
 
 def test_losses_are_those_of_all_collectors_the_newest_first() -> None:

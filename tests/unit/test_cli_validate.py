@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -70,6 +71,37 @@ def test_a_folder_and_standard_input_are_taken(
     assert "a.yml:9:8: error: spec.partition: unknown field; did you mean partitions?" in lines[0]
     assert lines[1].startswith("<stdin>:5:3: error: ")
     assert lines[-1] == "3 LogPipelines, 3 mistakes, 0 warnings"
+
+
+def test_a_folder_may_hold_what_is_no_plain_yaml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Charts, and others' files with aliases: only what names a LogPipeline is meant."""
+    (tmp_path / "templates.yaml").mkdir()
+    (tmp_path / "templates.yaml" / "service.yaml").write_text("{{- if .Values.on }}\nkind: Service")
+    (tmp_path / "compose.yml").write_text("base: &base {a: 1}\nother: *base\n")
+    (tmp_path / "good.yaml").write_text(f"{HEAD}spec: {{}}\n")
+    code, lines = validated(capsys, str(tmp_path))
+    assert (code, lines[-1]) == (0, "1 LogPipelines, 0 mistakes, 0 warnings")
+
+    (tmp_path / "broken.yaml").write_text("kind: LogPipeline\nspec: [\n")
+    code, lines = validated(capsys, str(tmp_path))
+    assert code == 1
+    assert lines[0].startswith(f"{tmp_path}/broken.yaml:1:1: error: is not valid YAML")
+
+
+def test_a_check_whose_output_nobody_reads_has_not_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `... | head -0`: the shell learns of it, if it asks for that (`pipefail`)."""
+    file = tmp_path / "x.yaml"
+    file.write_text(WRONG)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(("validate", "-f", str(file))) == 141
+        monkeypatch.undo()
 
 
 def test_globs_that_are_seldom_meant_are_warnings(

@@ -151,6 +151,22 @@ async def test_after_a_clean_stop_all_is_known_even_after_a_boot(tmp_path: Path)
     assert not checkpoint.load(tmp_path, "another-boot").is_complete, "the word holds for one start"
 
 
+@pytest.mark.parametrize("is_last", [False, True], ids=["killed", "stopped"])
+async def test_in_a_folder_restored_from_a_backup_nobody_knows_what_was_sent_since(
+    tmp_path: Path, *, is_last: bool
+) -> None:
+    """The copy is as good as its original, but the original's shipper went on."""
+    folder, backup = tmp_path / "shipper", tmp_path / "backup"
+    (await saved(folder, is_last=is_last)).close()
+    shutil.copytree(folder, backup)
+    assert checkpoint.load(folder, BOOT).is_complete
+
+    found = checkpoint.load(backup, BOOT)
+
+    assert found.sources[KEY].saved == {"version": 1}
+    assert not found.is_complete
+
+
 async def test_a_batch_half_noted_was_not_sent(tmp_path: Path) -> None:
     """A kill in the middle of noting leaves a line without its end, which is ignored."""
     (await saved(tmp_path)).close()

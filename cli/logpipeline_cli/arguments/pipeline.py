@@ -21,7 +21,7 @@ from logpipeline_cli.arguments.parser import (
 def _up(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser, required=True)
     add_nats(parser)
-    _allow_data_loss(parser)
+    _allow_data_loss(parser, "; for the file as it is at the start, and not for later changes")
     parser.add_argument(
         "--console",
         metavar="HOST:PORT",
@@ -56,11 +56,11 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     _allow_data_loss(parser)
 
 
-def _allow_data_loss(parser: argparse.ArgumentParser) -> None:
+def _allow_data_loss(parser: argparse.ArgumentParser, more: str = "") -> None:
     parser.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="also apply changes that delete stored messages",
+        help=f"also apply changes that delete stored messages{more}",
     )
 
 

@@ -13,7 +13,7 @@ from logpipeline.layout import Layout, RunRecord
 from logpipeline.nats.options import without_secret
 from logpipeline.plan.observe import found_stream
 from logpipeline.plan.removal import remove
-from logpipeline.spec import LogPipeline
+from logpipeline.spec import LogPipeline, expand_local
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, CliError
 from logpipeline_cli.local.data_folder import LOST_AND_FOUND, check_removable, only_one
 from logpipeline_cli.output import agreed
@@ -45,6 +45,9 @@ def run(args: argparse.Namespace) -> int:
         if args.with_data and layout.data.is_dir():
             deleted += _remove_data(layout)
     print("\n".join(f"deleted {each}" for each in deleted) or "there was nothing to delete")
+    table = expand_local(pipeline, layout.data).spec.table.path
+    if args.with_data and table:
+        print(f"kept the table in {table}, which others may read: delete it there if nobody does")
     return EXIT_OK
 
 

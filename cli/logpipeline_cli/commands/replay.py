@@ -88,6 +88,8 @@ async def _replay(target: Target, question: Question, args: argparse.Namespace) 
             pace,
         )
         await _all(reader, spans, together)
+    if folder is not None:
+        folder.end(spans)
     _print_counts(reader)
 
 

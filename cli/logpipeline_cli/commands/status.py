@@ -30,6 +30,8 @@ WATCH_EVERY_S = 1.0
 # A part that is busy, or just starts, may answer later than the others.
 ANSWER_WITHIN_S = 10.0
 ROWS_SHOWN_MAX = 20
+# The tables below them are to be seen as well.
+PROBLEMS_SHOWN_MAX = 10
 _SHIPPER_COLUMNS = (
     *("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "ON THE WAY", "MISSING", "UNSEEN", "UNREADABLE"),
     "REFUSED",
@@ -150,12 +152,10 @@ def render(status: dict[str, Any]) -> str:
         f"{_dead_letters(status['deadLetterRoom'])}",
         *([status["checked"]] if "checked" in status else []),
         *([f"Warning: {status['unchecked']}"] if "unchecked" in status else []),
-        *([f"server: {status['serverTrouble']}"] if status.get("serverTrouble") else []),
-        *([f"held back: {status['heldBack']}"] if status.get("heldBack") else []),
-        *(f"Warning: {each}" for each in status.get("silent", ())),
         *([f"no table: {status['noTable']}"] if status["noTable"] else []),
         *standing(status),
         *conditions_text(status.get("conditions", [])),
+        *_problems(status),
         "",
         table(
             ("PARTITION", "OWNER", "EPOCH", "STORED", "COMMITTED", "LAG", "BYTES", "AGE"),
@@ -182,6 +182,14 @@ def render(status: dict[str, Any]) -> str:
         if named:
             lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
     return "\n".join(lines)
+
+
+def _problems(status: dict[str, Any]) -> list[str]:
+    found = [printable(each) for each in problems(status)]
+    lines = [f"* {each}" for each in found[:PROBLEMS_SHOWN_MAX]]
+    if len(found) > PROBLEMS_SHOWN_MAX:
+        lines.append(f"and {len(found) - PROBLEMS_SHOWN_MAX} more: see `status --check`")
+    return ["", f"Problems: {len(found)}", *lines] if found else []
 
 
 def _dead_letters(room: dict[str, Any]) -> str:

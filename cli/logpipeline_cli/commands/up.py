@@ -117,7 +117,7 @@ async def _up(
             extra={"data": str(layout.data), "files": str(layout.data / "collectors")},
         )
         async with asyncio.TaskGroup() as tasks:
-            watcher = tasks.create_task(_watch(read, supervisor, args.allow_data_loss))
+            watcher = tasks.create_task(_watch(read, supervisor))
             if console is not None:
                 host, port = console
                 tasks.create_task(
@@ -138,7 +138,7 @@ def _shown() -> Callable[[str, str], None]:
     return show
 
 
-async def _watch(read: Read, supervisor: Supervisor, allow_data_loss: bool) -> None:
+async def _watch(read: Read, supervisor: Supervisor) -> None:
     """Apply the file when it holds something else than was *read*; a file with mistakes changes
     nothing. What keeps it from being applied stands in the record until it is.
     """
@@ -149,7 +149,7 @@ async def _watch(read: Read, supervisor: Supervisor, allow_data_loss: bool) -> N
         if now is None or (now == seen and not (problem and time_s >= again_at)):
             continue
         try:
-            await _change(file, supervisor, allow_data_loss=allow_data_loss)
+            await _change(file, supervisor)
         except Exception as error:
             why = explain(error)
             if why is None:
@@ -166,7 +166,7 @@ async def _watch(read: Read, supervisor: Supervisor, allow_data_loss: bool) -> N
         seen = now
 
 
-async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) -> None:
+async def _change(file: Path, supervisor: Supervisor) -> None:
     pipeline = load(file)
     old = supervisor.pipeline
     if (pipeline.namespace, pipeline.name) != (old.namespace, old.name):
@@ -182,12 +182,13 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
         )
     pipeline = with_table_if_possible(pipeline)
     async with supervisor.applying:
-        held = await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
+        # A permission to delete was given for the file as it was at the start.
+        held = await apply_here(supervisor.js, pipeline)
         write_applied(pipeline, supervisor.layout)
         await supervisor.change(pipeline, held=held)
     log.info("applied the changed file")
     if held:
-        log.warning("a part of it waits for --allow-data-loss", extra={"why": held})
+        log.warning("a part of it waits for a start with --allow-data-loss", extra={"why": held})
 
 
 def _digest(file: Path) -> bytes | None:

@@ -73,7 +73,8 @@ def _sources(names: list[str]) -> Iterator[tuple[str, bytes, bool]]:
         if not path.is_dir():
             yield name, path.read_bytes(), True
             continue
-        files = sorted(each for each in path.rglob("*") if each.suffix in ENDINGS)
+        found = (each for each in path.rglob("*") if each.suffix in ENDINGS)
+        files = sorted(each for each in found if each.is_file())
         if not files:
             raise CliError(f"{name} holds no file that ends in {', '.join(ENDINGS)}")
         for file in files:
@@ -84,8 +85,10 @@ def _resources(
     name: str, raw: bytes, *, is_given: bool, remarks: list[Remark]
 ) -> Iterator[Document]:
     """Yield the LogPipelines in *raw*; of a file that was found in a folder other kinds are left
-    out.
+    out, in whatever dialect of YAML they are written.
     """
+    if not is_given and KIND.encode() not in raw:
+        return
     try:
         documents = documents_of(raw)
     except SpecError as error:

@@ -321,7 +321,7 @@ def _last_applied(pipeline: LogPipeline, layout: Layout) -> LogPipeline | None:
     return with_table_if_possible(former) if is_same else None
 
 
-async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> str:
+async def apply_here(js: JetStream, pipeline: LogPipeline) -> str:
     """Change JetStream so that it matches *pipeline*, or change nothing if a part of the change
     must be held back. Return what is kept all the same, such as a consumer with its position;
     empty if nothing is.
@@ -330,10 +330,10 @@ async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: b
         CliError: a change failed or was held back; the message says which, and why.
     """
     plan = await plan_pipeline(js, pipeline)
-    held_back = report_of_held(plan, allow_data_loss=allow_data_loss)
+    held_back = report_of_held(plan, allow_data_loss=False)
     if held_back is not None:
         raise CliError(_mismatch(pipeline, held_back))
-    report = await apply(js, plan, allow_data_loss=allow_data_loss)
+    report = await apply(js, plan, allow_data_loss=False)
     _raise_if_failed(pipeline, report)
     return "" if report.is_complete else _mismatch(pipeline, report)
 

@@ -48,7 +48,7 @@ class Folder:
         is new.
 
         Raises:
-            CliError: the folder holds other files.
+            CliError: the folder holds other files, or the same replay, complete.
         """
         try:
             state = read_state(self.path / MARK, KIND, VERSION)
@@ -62,13 +62,27 @@ class Folder:
             raise CliError(
                 f"{self.path} holds another replay: give another folder with --out, or delete it"
             )
+        if state.get("done"):
+            # Of an hour ago, with `--since 1h`: what came since then is not in it.
+            raise CliError(
+                f"{self.path} holds this replay, complete up to the moment when it was begun: for "
+                "newer lines give another folder with --out, or delete it"
+            )
         return {int(number): Span(**span) for number, span in state["spans"].items()}
 
     def begin(self, spans: dict[int, Span]) -> None:
         """Store the spans, before anything is read."""
         self.path.mkdir(parents=True, exist_ok=True)
+        self._write(spans, is_done=False)
+
+    def end(self, spans: dict[int, Span]) -> None:
+        """Store that all of the spans is written."""
+        self._write(spans, is_done=True)
+
+    def _write(self, spans: dict[int, Span], *, is_done: bool) -> None:
         rows = {str(number): span.encode() for number, span in spans.items()}
-        write_state(self.path / MARK, KIND, VERSION, {"asked": self._asked, "spans": rows})
+        state = {"asked": self._asked, "spans": rows, "done": is_done}
+        write_state(self.path / MARK, KIND, VERSION, state)
 
 
 def config_of(
