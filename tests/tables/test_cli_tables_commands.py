@@ -322,7 +322,7 @@ def test_lines_with_no_plausible_time_are_told_and_not_drawn(
 
 
 def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path: Path) -> None:
-    """Between two batches, and within one."""
+    """Between two batches, and within one; the formats of output name the same."""
     table = opened(storage)
     for first, last, lost in ((1, 10, ()), (21, 40, (Range(LIFE, 25, 26),))):
         rows, name = lines(first, last), FileName(STREAM, LIFE, first, last, 1)
@@ -334,6 +334,7 @@ def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path:
     table.close()
     run("report", "--out", str(tmp_path / "report.html"))
     status, out, _ = run("table", "verify")
+    _, as_json, _ = run("table", "verify", "-o", "json")
 
     text = (tmp_path / "report.html").read_text()
     assert f"<td>{STREAM}</td><td>11</td><td>20</td>" in text
@@ -341,6 +342,13 @@ def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path:
     assert status == 0
     assert "11 to 20 were deleted before" in out
     assert "25 to 26 were deleted before" in out
+    found, whole = json.loads(as_json), {"stream": STREAM, "incarnation": LIFE}
+    assert found["covered"] == [
+        whole | {"first": 1, "last": 10}, whole | {"first": 21, "last": 40},
+    ]  # fmt: skip
+    assert found["skipped"] == [
+        whole | {"first": 11, "last": 20}, whole | {"first": 25, "last": 26},
+    ]  # fmt: skip
 
 
 def test_files_are_listed(table: TableWriter, storage: LocalStorage, run: Run) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import table_key
@@ -20,6 +20,7 @@ from logpipeline_cli.time_arguments import moment_ns
 if TYPE_CHECKING:
     from logpipeline_spark.job.settings import JobSettings
     from logpipeline_spark.table.upkeep import Upkeep
+    from logpipeline_spark.table.verify import Report
 
 
 def run(args: argparse.Namespace) -> int:
@@ -116,18 +117,21 @@ def _verify(args: argparse.Namespace) -> int:
     storage = storage_for(args)
     report = verify(storage, logs_for(args, storage))
     if args.output == "json":
-        print_json(
-            {
-                "files": report.files,
-                "rows": report.rows,
-                "problems": list(report.problems),
-                "unneeded": list(report.unneeded),
-                "strange": list(report.strange),
-            }
-        )
+        print_json(_json_of(report))
     else:
         print("\n".join(report.sentences()))
     return EXIT_OK if report.is_well else EXIT_FAILED
+
+
+def _json_of(report: Report) -> dict[str, Any]:
+    """Return all of *report* for a program: ranges of messages name their stream."""
+    covered = [(stream, one) for stream, found in report.covered.items() for one in found]
+    ranges = {
+        name: [{"stream": stream, **asdict(one)} for stream, one in found]
+        for name, found in (("covered", covered), ("skipped", report.skipped))
+    }
+    # From the report's own fields, so that none is left out of one of the two outputs.
+    return asdict(report) | ranges
 
 
 def _compact(args: argparse.Namespace) -> int:
