@@ -63,8 +63,8 @@ def message_of(raw: RawMessage) -> Message:
 
 
 class Client:
-    """Sends requests to JetStream; each is repeated while the server is away, until the patience
-    ends.
+    """Sends requests to JetStream; each is repeated while the server is away or in trouble, until
+    the patience ends.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -116,10 +116,11 @@ class Client:
         return self._loop.run_until_complete(_awaited(work))
 
     def ask(self, what: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of *what*, which is called again while the server is away.
+        """Return the result of *what*, which is called again while the server is away or in
+        trouble.
 
         Raises:
-            Refused: the server stayed away, or refused.
+            Refused: that did not end, or the server refused.
         """
         return self.run(self._ask(what))
 
@@ -223,9 +224,10 @@ class Client:
         while True:
             try:
                 return await what()
-            except ApiError as error:
-                raise Refused(f"{error}; check the stream and the rights of this user") from error
-            except (NotSent, OutcomeUnknown) as error:
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                if isinstance(error, ApiError) and not error.is_trouble:
+                    why = f"{error}; check the stream and the rights of this user"
+                    raise Refused(why) from error
                 gone = self._gone(error)
                 if waiting.is_over or self._is_refused(waiting):
                     raise Refused(gone) from error
@@ -258,6 +260,9 @@ class Client:
         return f"{sentence} (options 'servers', 'caFile' and the like)"
 
     def _gone(self, error: Exception) -> str:
+        if isinstance(error, ApiError):
+            # It answers, and may have no leader for a stream, while one is elected.
+            return f"NATS at {self.servers} is in trouble ({error}); look at its log"
         if (problem := self.connection.problem) and self.connection.is_connected:
             return f"{self.servers}: {problem} ({error}); grant this user the right"
         if problem:
