@@ -7,10 +7,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
@@ -209,3 +211,23 @@ def test_a_batch_ends_at_a_message_whose_time_is_known(streams: Streams) -> None
 
     assert (end["LOGS_0"].sequence, end["LOGS_0"].time_ns) == (5, five)
     assert replace(end["LOGS_0"], sequence=4).after == 0
+
+
+def test_the_leader_is_asked_as_any_replica_is(streams: Streams) -> None:
+    """For the first message from a sequence or a time on, behind deleted ones, and behind all."""
+    for sequence in (3, 4):
+        streams.call("STREAM.MSG.DELETE.LOGS_0", {"seq": sequence})
+    with Client(options_of(streams)) as client:
+        state = client.state("LOGS_0")
+        two, ten = (client.time_at("LOGS_0", state, sequence) for sequence in (2, 10))
+        assert two is not None
+        assert ten is not None
+        times = {"start_time": rfc3339_of(two + 1)}, {"start_time": rfc3339_of(ten + 1)}
+        queries = [query | {"next_by_subj": ">"} for query in ({"seq": 3}, {"seq": 11}, *times)]
+        found = [client.first_from("LOGS_0", query) for query in queries]
+        of_leader = [
+            client.ask(partial(client._first_of_leader, "LOGS_0", query)) for query in queries
+        ]
+
+    assert of_leader == found
+    assert [each and each.sequence for each in found] == [5, None, 5, None]

@@ -1,13 +1,19 @@
-"""What a query waits for, and what ends it at once."""
+"""What a query waits for, what ends it at once, and whom it asks."""
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from logpipeline.nats.jetstream import ApiError
+from logpipeline.nats.jetstream import ApiError, time_ns_of
+from logpipeline.nats.session import RawMessage
+from logpipeline.streamstate import StreamState
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source import client as module
 from logpipeline_spark.source.client import Client
@@ -69,3 +75,59 @@ def test_a_wrong_request_is_not_repeated() -> None:
     with pytest.raises(Refused, match="rights of this user"):
         client.ask(Answers(NO_STREAM))
     client.close()
+
+
+TIME = "2026-11-26T10:00:00.000000007Z"
+LATER = "2026-11-26T10:00:05Z"
+STATE = StreamState("2026-11-26T09:00:00Z", first=1, last=1005, last_time_ns=time_ns_of(LATER))
+
+
+class Replicas:
+    """Three servers of a stream with 1,005 messages. The one that answers direct gets has none of
+    them yet; the leader has all but those from *end* on. *asked* are the requests for a message.
+    """
+
+    def __init__(self, end: int = 1006) -> None:
+        self.asked: list[str] = []
+        self._end = end
+
+    async def request(self, subject: str, payload: bytes, **_: Any) -> RawMessage:
+        kind, query = subject.removeprefix("$JS.API."), json.loads(payload)
+        self.asked.append(kind)
+        if kind == "DIRECT.GET.LOGS_0":
+            return RawMessage(b"", b"", b"NATS/1.0 404 Message Not Found\r\n\r\n", b"")
+        assert kind == "STREAM.MSG.GET.LOGS_0"
+        assert query["next_by_subj"] == ">"
+        sequence = query.get("seq", 1000)
+        answer: dict[str, Any] = {"message": {"subject": "logs", "seq": sequence, "time": TIME}}
+        if sequence >= self._end:
+            answer = {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
+        return RawMessage(b"", b"", b"", json.dumps(answer).encode())
+
+
+@contextmanager
+def asking(monkeypatch: pytest.MonkeyPatch, replicas: Replicas) -> Iterator[Client]:
+    """Return a client of *replicas*."""
+    client = Client(OPTIONS)
+    monkeypatch.setattr(client.connection, "request", replicas.request)
+    yield client
+    client.close()
+
+
+def test_a_replica_without_a_message_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lag behind; the leader knows. A batch would end at a message of another time."""
+    replicas = Replicas()
+    with asking(monkeypatch, replicas) as client:
+        assert client.time_at("LOGS_0", STATE, 1000) == time_ns_of(TIME)
+        for query in ({"seq": 1000}, {"start_time": TIME}):
+            found = client.first_from("LOGS_0", query)
+            assert found is not None
+            assert (found.sequence, found.time_ns) == (1000, time_ns_of(TIME))
+    assert replicas.asked == ["DIRECT.GET.LOGS_0", "STREAM.MSG.GET.LOGS_0"] * 3
+
+
+def test_what_the_leader_lacks_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted messages have no time."""
+    with asking(monkeypatch, Replicas(end=900)) as client:
+        assert client.first_from("LOGS_0", {"seq": 1000}) is None
+        assert client.time_at("LOGS_0", STATE, 1000) is None

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from logpipeline.nats.connection import (
     Connection,
@@ -30,6 +30,9 @@ from logpipeline_spark.source.options import SourceOptions
 
 _TAIL = b"\r\nNats-Stream: "
 
+# A get by sequence alone returns that very message; with a filter, the first from there on.
+_ANY = {"next_by_subj": ">"}
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -46,6 +49,13 @@ _HOW_TO_LOG_IN = (
     "log in with 'userFile' and 'passwordFile', 'tokenFile', 'credsFile' or 'nkeyFile'; for a "
     "pipeline that runs here `logpipeline stream options` prints them"
 )
+
+
+class Found(NamedTuple):
+    """Where a message is stored, and the server's time of it, in nanoseconds since 1970."""
+
+    sequence: int
+    time_ns: int
 
 
 def message_of(raw: RawMessage) -> Message:
@@ -175,38 +185,41 @@ class Client:
         """
         if not max(state.first, 1) <= sequence <= state.last:
             return None
-        found = self.ask(lambda: self.js.message(stream, sequence))
-        return None if found is None else found.time_ns
+        found = self.first_from(stream, {"seq": sequence})
+        return found.time_ns if found is not None and found.sequence == sequence else None
 
-    def first_from(self, stream: str, query: dict[str, Any]) -> Message | None:
+    def first_from(self, stream: str, query: dict[str, Any]) -> Found | None:
         """Return the first message from ``seq`` or ``start_time`` of *query* on."""
         return self.ask(lambda: self._first(stream, query))
 
     async def is_there(self, stream: str, first: int, last: int) -> bool:
         """Return whether the stream's leader has a message from *first* to *last*."""
-        query = {"seq": first, "next_by_subj": ">"}
-        try:
-            answer = await self.js.call(f"STREAM.MSG.GET.{stream}", query)
-        except ApiError as error:
-            if error.err_code == MESSAGE_NOT_FOUND:
-                return False
-            raise
-        return int(answer["message"]["seq"]) <= last
+        found = await self._first_of_leader(stream, {"seq": first} | _ANY)
+        return found is not None and found.sequence <= last
 
-    async def _first(self, stream: str, query: dict[str, Any]) -> Message | None:
-        # A direct get by sequence alone returns that very message; with a filter, the first from
-        # there on.
-        if "seq" in query:
-            query = query | {"next_by_subj": ">"}
+    async def _first(self, stream: str, query: dict[str, Any]) -> Found | None:
+        query = query | _ANY
         request = f"DIRECT.GET.{stream}"
         answer = await self.connection.request(
             f"{self.js.prefix}.{request}", json.dumps(query).encode()
         )
         if answer.status == 404:
-            return None
+            # Any replica may answer, also one that lags behind. Taken for the truth, this would
+            # give a position the time of another message, or skip messages.
+            return await self._first_of_leader(stream, query)
         if answer.status:
             raise ApiError(request, answer.status, 0, answer.description)
-        return message_of(answer)
+        message = message_of(answer)
+        return Found(message.sequence, message.time_ns)
+
+    async def _first_of_leader(self, stream: str, query: dict[str, Any]) -> Found | None:
+        try:
+            answer = await self.js.call(f"STREAM.MSG.GET.{stream}", query)
+        except ApiError as error:
+            if error.err_code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        return Found(int(answer["message"]["seq"]), time_ns_of(answer["message"]["time"]))
 
     async def _connect(self) -> None:
         waiting = _Waiting(self._options.patience_s)

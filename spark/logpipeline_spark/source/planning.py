@@ -15,8 +15,7 @@ from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.streamstate import StreamState, Verdict, judge
 from logpipeline.subjects import Names, Subjects, meet, root_of
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.messages import Message
-from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.client import Client, Found
 from logpipeline_spark.source.offsets import (
     EARLIEST,
     EARLIEST_NUMBER,
@@ -432,7 +431,7 @@ def _empty(position: Position) -> Position:
     return replace(position, after=position.sequence)
 
 
-def _end(found: Message | None, chosen: int, last: int, state: StreamState) -> tuple[int, int]:
+def _end(found: Found | None, chosen: int, last: int, state: StreamState) -> tuple[int, int]:
     """Return the end of a batch that should end at *chosen*, and the time of its last message. It
     is the first message from *chosen* on, since a deleted message has no time.
     """
