@@ -77,6 +77,7 @@ class JetStreamReader(DataSourceReader):
             begin = planning.start(client, options, starting_of(options, is_stream=False), seen)
             lasts = planning.lasts(client, options, seen)
             end = planning.ends(client, begin, seen, lasts, None)
+            planning.check_whole(begin, end, lasts)
         roots = planning.roots(options, seen)
         return planning.tasks(options, end, options.min_partitions, roots)
 

@@ -408,23 +408,62 @@ def ends(
     """Return the end of a batch that begins at *begin*: not after *lasts*, and with about
     *bytes_max* and *count_max* messages.
 
-    A stream without messages in the batch keeps its position in *known*.
+    A stream without messages in the batch keeps its position in *known*; so does one that became
+    another one since it was *seen*, whose messages are left to a later batch.
     """
     chosen = batch_ends(backlogs(begin, seen, lasts), bytes_max, count_max)
     result: Positions = {}
     for stream, position in begin.items():
-        state = seen[stream]
-        if chosen[stream] <= position.sequence:
-            is_old = known is not None and known[stream].incarnation == position.incarnation
-            is_old = is_old and known is not None and known[stream].sequence == position.sequence
-            result[stream] = known[stream] if is_old and known else _empty(position)
-            continue
-        end = client.first_from(stream, {"seq": chosen[stream]})
-        sequence, time_ns = _end(end, chosen[stream], lasts[stream], state)
-        result[stream] = moved(
-            position, sequence=sequence, time_ns=time_ns, message_bytes=state.message_bytes
-        )
+        state, last = seen[stream], chosen[stream]
+        if last > position.sequence:
+            found = client.first_from(stream, {"seq": last})
+            if _is_same_life(client, stream, position, state, found):
+                sequence, time_ns = _end(found, last, lasts[stream], state)
+                result[stream] = moved(
+                    position,
+                    sequence=sequence,
+                    time_ns=time_ns,
+                    message_bytes=state.message_bytes,
+                )
+                continue
+        is_old = known is not None and known[stream].incarnation == position.incarnation
+        is_old = is_old and known is not None and known[stream].sequence == position.sequence
+        result[stream] = known[stream] if is_old and known else _empty(position)
     return result
+
+
+def check_whole(
+    begin: Mapping[str, Position], end: Mapping[str, Position], lasts: Mapping[str, int]
+) -> None:
+    """Check that no stream was left out of a batch that no other one follows.
+
+    Raises:
+        Refused: a stream became another one meanwhile.
+    """
+    for stream, position in begin.items():
+        if end[stream].sequence <= position.sequence < lasts[stream]:
+            raise Refused(
+                f"stream {stream} changed while the query was planned: its messages from "
+                f"{position.sequence + 1} on are other ones now; run the query again to read them"
+            )
+
+
+def _is_same_life(
+    client: Client, stream: str, begin: Position, state: StreamState, end: Found | None
+) -> bool:
+    """Return whether *end*, which came last, is of the life of the stream in which *begin* was
+    found good. If the server lost its tail in between, a batch from the one to the other would pass
+    over what it stored again up to *begin*, and no later one would read that.
+    """
+    # Where there is no such message, the end has the time of the state, and tasks judge it.
+    if end is None or end == (state.last, state.last_time_ns):
+        return True
+    now = client.find(stream)
+    # The first sequence falls if messages are lost of which the older ones were trimmed before.
+    if now is None or now.first < state.first:
+        return False
+    found = client.time_at(stream, now, begin.sequence) if begin.time_ns else None
+    return judge(begin, now, found) is Verdict.GOOD
 
 
 def _empty(position: Position) -> Position:
