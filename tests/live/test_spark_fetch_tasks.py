@@ -38,10 +38,17 @@ def options_of(streams: Streams, **changes: str) -> SourceOptions:
     return parse(streams.options(stream="LOGS_0,", **changes))
 
 
+def options_by_pattern(streams: Streams, **changes: str) -> dict[str, str]:
+    """Return options that read what is called LOGS_0, if there is such a stream."""
+    selected = {"servers": streams.server.url, "subscribePattern": "LOGS_0"}
+    # Far longer than a test may take: no wait ends it.
+    return {**selected, "failOnDataLoss": "false", "patienceSeconds": "600", **changes}
+
+
 def planned(options: SourceOptions) -> RangeTask:
     """Return the one task that reads all that is there."""
     with Client(options) as client:
-        seen = planning.states(client, options)
+        seen = planning.look(client, options)
         begin = planning.start(client, options, EARLIEST, seen)
         end = planning.ends(client, begin, seen, {"LOGS_0": seen["LOGS_0"].last}, None)
     (task,) = planning.tasks(options, end, 1)
@@ -132,6 +139,45 @@ def test_a_purge_behind_a_task_is_no_loss(streams: Streams) -> None:
 
     read += [message.sequence for part in lists for message in part]
     assert read == list(range(1, 11))
+
+
+def test_a_stream_that_is_gone_is_lost_where_its_query_goes_on_without_it(
+    streams: Streams,
+) -> None:
+    """A repeated batch would name it for ever. Before its task begins, or after some messages."""
+    options = parse(options_by_pattern(streams))
+    task, lost = planned(options), list[tuple[int, int]]()
+    lists = read_task(options, task, lost=lost, chunk_bytes_max=2000)
+    read = [message.sequence for message in next(lists)]
+    streams.call("STREAM.DELETE.LOGS_0")
+
+    read += [message.sequence for part in lists for message in part]
+    assert (read, lost) == ([1, 2], [(3, 10)])
+    assert list(read_task(options, task, lost=lost)) == []
+    assert lost == [(3, 10), (1, 10)]
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_stream_that_is_gone_ends_what_needs_it(streams: Streams, is_begun: bool) -> None:
+    """A query that may lose nothing, and one that names it: so does a table's job, and the stream
+    may come back from a backup.
+    """
+    for number, options in enumerate(
+        (
+            parse(options_by_pattern(streams, failOnDataLoss="true")),
+            options_of(streams, failOnDataLoss="false"),
+        )
+    ):
+        if number:
+            streams.create("LOGS_0")
+            for size in range(10):
+                streams.publish(SUBJECT, b"%d" % size * 1000)
+        lists = read_task(options, planned(options), chunk_bytes_max=2000)
+        if is_begun:
+            next(lists)
+        streams.call("STREAM.DELETE.LOGS_0")
+        with pytest.raises(Refused, match="stream LOGS_0 does not exist at nats://"):
+            list(lists)
 
 
 def test_a_stream_made_anew_is_not_taken_for_the_old_one(streams: Streams) -> None:

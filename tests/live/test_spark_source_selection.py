@@ -196,6 +196,22 @@ def test_a_stream_that_goes_is_a_loss(streams: Streams) -> None:
         assert list(careless.latestOffset(end, ALL)["streams"]) == ["LP_default_prod_0"]
 
 
+def test_a_batch_is_repeated_without_a_stream_that_went_meanwhile(streams: Streams) -> None:
+    """Its end is in the checkpoint: the query would be refused at each start."""
+    options = options_of(streams, subscribePattern="LP_default_prod_.*", failOnDataLoss="false")
+    for number in range(2):
+        streams.publish(f"{ROOT}.p{number}.web1", b"one")
+    with reading(options) as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        streams.call("STREAM.DELETE.LP_default_prod_1")
+    with reading(options) as again:
+        read = [row for task in again.partitions(start, end) for row in rows(again.read(task))]
+        assert list(again.latestOffset(end, ALL)["streams"]) == ["LP_default_prod_0"]
+
+    assert read == [("LP_default_prod_0", "web1", None, "one")]
+
+
 def test_json_names_each_stream_that_is_found(streams: Streams) -> None:
     """When the options are read the streams are not known."""
     options = options_of(streams, pipeline="prod", startingOffsets='{"LP_default_prod_0": 1}')

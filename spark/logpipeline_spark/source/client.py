@@ -51,6 +51,10 @@ _HOW_TO_LOG_IN = (
 )
 
 
+class StreamGone(Refused):
+    """A stream that does not exist, or not any more."""
+
+
 class Found(NamedTuple):
     """Where a message is stored, and the server's time of it, in nanoseconds since 1970."""
 
@@ -153,14 +157,12 @@ class Client:
         """Return the present state of *stream*.
 
         Raises:
-            Refused: there is no such stream, or it does not allow direct reads.
+            StreamGone: there is no such stream.
+            Refused: it does not allow direct reads.
         """
         state = self.find(stream)
         if state is None:
-            raise Refused(
-                f"stream {stream} does not exist at {self.servers}; check the options 'stream' "
-                "and 'partitions', or create it with `logpipeline apply`"
-            )
+            raise self._no_stream(stream)
         return state
 
     def find(self, stream: str) -> StreamState | None:
@@ -192,6 +194,20 @@ class Client:
         """Return the first message from ``seq`` or ``start_time`` of *query* on."""
         return self.ask(lambda: self._first(stream, query))
 
+    async def direct(self, stream: str, get: Awaitable[T]) -> T:
+        """Return the result of *get*, which is a direct get from *stream*.
+
+        Raises:
+            StreamGone: there is no such stream any more. No server answers for it, which looks as
+                if JetStream were away.
+        """
+        try:
+            return await get
+        except NoResponders:
+            if await self.js.stream_info(stream) is None:
+                raise self._no_stream(stream) from None
+            raise
+
     async def is_there(self, stream: str, first: int, last: int) -> bool:
         """Return whether the stream's leader has a message from *first* to *last*."""
         found = await self._first_of_leader(stream, {"seq": first} | _ANY)
@@ -200,9 +216,8 @@ class Client:
     async def _first(self, stream: str, query: dict[str, Any]) -> Found | None:
         query = query | _ANY
         request = f"DIRECT.GET.{stream}"
-        answer = await self.connection.request(
-            f"{self.js.prefix}.{request}", json.dumps(query).encode()
-        )
+        subject, payload = f"{self.js.prefix}.{request}", json.dumps(query).encode()
+        answer = await self.direct(stream, self.connection.request(subject, payload))
         if answer.status == 404:
             # Any replica may answer, also one that lags behind. Taken for the truth, this would
             # give a position the time of another message, or skip messages.
@@ -264,6 +279,12 @@ class Client:
             return False
         problem = (self.connection.problem or "").lower()
         return any(word in problem for word in _REFUSALS)
+
+    def _no_stream(self, stream: str) -> StreamGone:
+        return StreamGone(
+            f"stream {stream} does not exist at {self.servers}; check the options 'stream' "
+            "and 'partitions', or create it with `logpipeline apply`"
+        )
 
     def _unconnected(self) -> str:
         _, _, reason = (self.connection.problem or "").partition(": ")

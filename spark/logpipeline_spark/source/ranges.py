@@ -5,7 +5,7 @@ taken for those of the range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from logpipeline.streamstate import Verdict, judge
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.lines.schema import Origin
-from logpipeline_spark.source.client import Client, message_of
+from logpipeline_spark.source.client import Client, StreamGone, message_of
 from logpipeline_spark.source.offsets import Position, loss_sentence
 from logpipeline_spark.source.options import SourceOptions
 
@@ -93,7 +93,8 @@ class Getter:
             "batch": min(last - first + 1, CHUNK_MESSAGES_MAX),
             "max_bytes": self._bytes_max,
         }
-        messages = [message_of(message) for message in await self._gets.ask(query)]
+        found = await self._client.direct(self._stream, self._gets.ask(query))
+        messages = [message_of(message) for message in found]
         _check_order(self._stream, messages, first)
         # Any replica may answer, also one that lags behind: ask the leader.
         if not messages and await self._client.is_there(self._stream, first, last):
@@ -149,12 +150,32 @@ def read_range(
     """Yield the messages of *task*, in order, in lists of bounded size.
 
     If loss is allowed, *lost* receives the missing ranges at the end, as pairs of first and last.
+    All that is left of the range is missing if the stream is gone, and the options select streams
+    without naming each, so that a query goes on without it.
 
     Raises:
+        StreamGone: the stream is gone, and the options name it or do not allow loss.
         Refused: messages are missing, and that is not allowed; or the server is away.
     """
-    verdict, _ = _verify(client, options, task, missing=task.first)
     gaps = _Gaps(task.first)
+    try:
+        begin = yield from _read_verified(client, options, task, gaps, chunk_bytes_max)
+    except StreamGone:
+        if options.fail_on_data_loss or options.is_fixed:
+            raise
+        gaps.end(task.last)
+        begin = task.last + 1
+    if lost is not None:
+        lost += gaps.before(begin)
+
+
+def _read_verified(
+    client: Client, options: SourceOptions, task: RangeTask, gaps: _Gaps, chunk_bytes_max: int
+) -> Generator[list[Message], None, int]:
+    """Yield the messages of *task* and tell *gaps* of them; return the sequence before which what
+    is missing is lost.
+    """
+    verdict, _ = _verify(client, options, task, missing=task.first)
     lists = read(client, task.stream, task.first, task.last, chunk_bytes_max=chunk_bytes_max)
     for messages in lists:
         if verdict in OTHER_LIFE:
@@ -167,9 +188,8 @@ def read_range(
     after, begin = _verify(client, options, task, missing=gaps.missing)
     if after in OTHER_LIFE and after is not verdict:
         raise Refused(_changed(task))
-    if lost is not None:
-        # What the other stream does not have of the range is gone with the former one.
-        lost += gaps.before(task.last + 1 if after in OTHER_LIFE else begin)
+    # What the other stream does not have of the range is gone with the former one.
+    return task.last + 1 if after in OTHER_LIFE else begin
 
 
 class _Gaps:
