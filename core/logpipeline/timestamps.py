@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 # Arrow's engine: the same expression finds the same, also in bytes that are no text.
@@ -24,6 +24,9 @@ HEAD_BYTES_MAX = 256
 EARLIEST_US = 631_152_000_000_000  # 1990
 AHEAD_US_MAX = 2 * 86_400_000_000
 SECOND_US = 1_000_000
+# A line of the second pass of an hour that comes twice is stored behind its time, by a clock that
+# may be wrong by so much.
+AGAIN_AHEAD_US = 300 * SECOND_US
 # The part of the server's time that decides the year of a time without one.
 WEEK_US = 7 * 86_400_000_000
 
@@ -188,7 +191,9 @@ def _by_calendar(form: Calendar) -> _Search:
         seconds = int(said.get("S") or 0)
         if minute is None or seconds > 60:
             return None
-        return minute + seconds * SECOND_US + int(said.get("f", "").ljust(6, "0")[:6])
+        is_again = minute.again_us <= near_us + AGAIN_AHEAD_US
+        begin_us = minute.again_us if is_again else minute.first_us
+        return begin_us + seconds * SECOND_US + int(said.get("f", "").ljust(6, "0")[:6])
 
     return search
 
@@ -210,12 +215,21 @@ def _expression(pattern: str) -> str:
     )
 
 
+class Minute(NamedTuple):
+    """When a minute begins, in microseconds since 1970. When clocks are set back, it comes again an
+    hour later, say; the server's time of a line decides then. Other minutes have the same twice.
+    """
+
+    first_us: int
+    again_us: int
+
+
 # Many lines have the same minute: the calendar and the zone are asked once.
 @lru_cache(maxsize=4096)
 def minute_us(
     names: Sequence[str], values: Sequence[str], week: int | None, zone: str
-) -> int | None:
-    """Return the microseconds since 1970 of a minute whose parts *names* have these *values*, None
+) -> Minute | None:
+    """Return when a minute begins whose parts *names* have these *values*, None
     if there is no such minute. If they have no year, *week* is that of the server's clock, counted
     from 1970.
 
@@ -226,12 +240,14 @@ def minute_us(
     try:
         if week is None:
             year = int(said["Y"]) if "Y" in said else _century(int(said["y"]))
-            return _micros(said, year, zone)
+            return _minute(said, year, zone)
         near_us = week * WEEK_US + WEEK_US // 7 * 3
         year = 1970 + near_us // 31_556_952_000_000
         found = [_or_none(said, each, zone) for each in (year - 1, year, year + 1)]
         return min(
-            (at for at in found if at is not None), key=lambda at: abs(at - near_us), default=None
+            (at for at in found if at is not None),
+            key=lambda at: abs(at.first_us - near_us),
+            default=None,
         )
     except (ValueError, OverflowError):
         return None
@@ -242,15 +258,15 @@ def _century(year: int) -> int:
     return year + (1900 if year > 68 else 2000)
 
 
-def _or_none(said: Mapping[str, str], year: int, zone: str) -> int | None:
+def _or_none(said: Mapping[str, str], year: int, zone: str) -> Minute | None:
     try:
-        return _micros(said, year, zone)
+        return _minute(said, year, zone)
     except (ValueError, OverflowError):
         # The 29th of February does not exist in most years.
         return None
 
 
-def _micros(said: Mapping[str, str], year: int, zone: str) -> int:
+def _minute(said: Mapping[str, str], year: int, zone: str) -> Minute:
     if "j" in said:
         day = datetime(year, 1, 1) + timedelta(days=int(said["j"]) - 1)
         if day.year != year:
@@ -261,6 +277,12 @@ def _micros(said: Mapping[str, str], year: int, zone: str) -> int:
     hour = int(said["H"]) if "H" in said else _hour_of_12(int(said["I"]), said.get("p", ""))
     minute = day.replace(hour=hour, minute=int(said.get("M") or 0))
     at = minute.replace(tzinfo=_zone(said.get("z") or zone))
+    first, again = (_micros(at.replace(fold=fold)) for fold in (0, 1))
+    # In the hour that clocks pass over the second one is the earlier.
+    return Minute(first, max(first, again))
+
+
+def _micros(at: datetime) -> int:
     return (at - _EPOCH_START) // timedelta(microseconds=1)
 
 

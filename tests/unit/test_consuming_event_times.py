@@ -143,6 +143,32 @@ def test_zone_that_is_not_known_is_refused(zone: str) -> None:
         checked(ConsumeOptions(name="a", zone=zone))
 
 
+@pytest.mark.parametrize(
+    ("text", "stored", "event"),
+    [
+        ("2026-10-25 02:30:00", "2026-10-25T00:30:05", "2026-10-25T00:30:00"),
+        ("2026-10-25 02:30:00", "2026-10-25T01:30:05", "2026-10-25T01:30:00"),
+        # Its clock was ahead of the server's; and it came weeks late.
+        ("2026-10-25 02:30:00", "2026-10-25T01:29:00", "2026-10-25T01:30:00"),
+        ("2026-10-25 02:30:00", "2026-11-21T00:00:00", "2026-10-25T01:30:00"),
+        ("2026-10-25 02:30:00 +02:00", "2026-10-25T01:30:05", "2026-10-25T00:30:00"),
+        ("2026-10-25 03:00:00", "2026-10-25T02:00:05", "2026-10-25T02:00:00"),
+        # An hour that does not come: as if the clocks had not been set yet.
+        ("2026-03-29 02:30:00", "2026-03-29T01:30:05", "2026-03-29T01:30:00"),
+        ("Oct 25 02:30:00 h", "2026-10-25T01:30:05", "2026-10-25T01:30:00"),
+    ],
+)
+def test_in_an_hour_that_comes_twice_the_server_tells_which(
+    text: str, stored: str, event: str
+) -> None:
+    """A line is of the last minute of that name before it was stored."""
+    near_us, wanted = (
+        int(datetime.fromisoformat(each + "Z").timestamp()) * 10**6 for each in (stored, event)
+    )
+
+    assert find(text.encode(), near_us, format="auto", zone="Europe/Berlin") == wanted
+
+
 def test_zone_that_this_machine_lacks_is_an_error_of_its_own() -> None:
     """Not a line without a time."""
     with pytest.raises(UnknownZone, match="install tzdata"):

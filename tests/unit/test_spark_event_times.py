@@ -36,6 +36,10 @@ MOMENTS = (
     "2023-03-01T00:00:00",
     "2025-07-01T00:00:00",
     "1970-01-01T00:00:00",
+    # In both passes of an hour that comes twice, and beside the one that does not come.
+    "2026-10-25T00:30:05",
+    "2026-10-25T01:30:05",
+    "2026-03-29T01:00:00",
 )
 TIMES = [
     # Dates that exist, do not, or only in leap years; seconds that do not.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logpipeline.timestamps import (
+    AGAIN_AHEAD_US,
     AHEAD_US_MAX,
     EARLIEST_US,
     EPOCH,
@@ -26,6 +27,7 @@ from logpipeline.timestamps import (
     WEEK_US,
     Calendar,
     Epoch,
+    Minute,
     UnknownZone,
     epoch,
     forms,
@@ -105,7 +107,7 @@ def _searches(format: str) -> tuple[_Search, ...]:
 def _by_calendar(form: Calendar) -> _Search:
     names, keys, has_year = form.names, form.minute_names, form.has_year
 
-    def minute(text: str | None, zone: str) -> int | None:
+    def minute(text: str | None, zone: str) -> Minute | None:
         if text is None:
             return None
         values = text.split("\n")
@@ -126,8 +128,9 @@ def _by_calendar(form: Calendar) -> _Search:
             parts.append(pc.cast(pa.array(near_us // WEEK_US), pa.string()))
         stamps = pc.binary_join_element_wise(*parts, "\n").dictionary_encode()
         minutes = [minute(text, zone) for text in stamps.dictionary.to_pylist()]
-        micros = np.array([_NO_TIME if each is None else each for each in minutes], np.int64)
-        micros = micros[stamps.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+        begins = np.array([_NO_MINUTE if each is None else each for each in minutes], np.int64)
+        first, again = begins[stamps.indices.fill_null(0).to_numpy(zero_copy_only=False)].T
+        micros = np.where(again <= near_us + AGAIN_AHEAD_US, again, first)
         is_found &= micros != _NO_TIME
         seconds = _number(found.field("S"), is_found) if "S" in names else 0
         is_found &= np.less_equal(seconds, 60)
@@ -137,7 +140,8 @@ def _by_calendar(form: Calendar) -> _Search:
     return search
 
 
-_NO_TIME = np.iinfo(np.int64).min // 2
+_NO_TIME = int(np.iinfo(np.int64).min) // 2
+_NO_MINUTE = Minute(_NO_TIME, _NO_TIME)
 
 
 def _by_epoch(form: Epoch) -> _Search:
