@@ -62,7 +62,7 @@ class Task:
 class Part:
     """The result for a part that begins at *first*: the *rows* that were written, the bytes that
     were *seen*, and the *lost* sequences, as pairs of first and last, that were deleted before they
-    were read.
+    were read. *gone* are the marked messages that were wanted and did not come.
     """
 
     stream: str
@@ -70,6 +70,7 @@ class Part:
     rows: int
     seen: Seen
     lost: tuple[tuple[int, int], ...] = ()
+    gone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +181,7 @@ class _Reader:
     rows: int = 0
     seen: list[Seen] = field(default_factory=list)
     lost: list[tuple[int, int]] = field(default_factory=list)
+    came: set[int] = field(default_factory=set)
 
     def tables(self) -> Iterator[pa.Table]:
         options, part = self.work.options, self.part
@@ -202,6 +204,9 @@ class _Reader:
             rows=self.rows,
             seen=joined(self.seen),
             lost=tuple(self.lost),
+            gone=tuple(
+                each.sequence for each in self._wanted() or () if each.sequence not in self.came
+            ),
         )
 
     def _wanted(self) -> tuple[Wanted, ...] | None:
@@ -209,6 +214,7 @@ class _Reader:
 
     def _chosen(self, group: Sequence[Opened], wanted: Sequence[Wanted] | None) -> list[Opened]:
         if wanted is not None:
+            self.came.update(opened.message.sequence for opened in group)
             return cut(group, wanted)
         self.seen.append(seen_of(group))
         # A task does not know whether marked messages are new.

@@ -128,11 +128,12 @@ class Job:
         name = FileName(STREAM, end.incarnation, first, last, self.table.writer)
         added = self._written(name, fresh) + self._written(replace(name, kind=RESENT), again)
         self.state.position = end
+        changed, _ = self.state.take(learned)
         self.table.commit_batch(
             str(first),
             {STREAM: Range(end.incarnation, first, last)},
             added,
-            {STREAM: self.state.kept(learned.changed)},
+            {STREAM: self.state.kept(changed)},
         )
         return sum(table.num_rows for table in (*fresh, *again))
 
