@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.deduplication import Range
-from logpipeline_spark.job.stream_state import StreamState, Wanted, learn
+from logpipeline_spark.job.stream_state import Known, Wanted, learn
 from logpipeline_spark.job.task import cut, within
 from logpipeline_spark.lines.arrow import tables_of
 from logpipeline_spark.lines.messages import Message, groups, seen_of
@@ -29,14 +29,14 @@ def rows(sent: Message, *ranges: tuple[int, int]) -> list[tuple[int, str | None,
 
 def test_the_rest_of_a_line_whose_first_piece_is_known_is_kept() -> None:
     """A shipper that is started again with longer messages sends the whole line."""
-    state = StreamState()
+    known: Known = {}
     line = b"A" * 1000 + b"B" * 500 + b"\n"
     first = message(line[:1000], 1, format="plain", ends_inside_line=True)
     again = message(line, 2, format="plain", resend=True)
     for each in (first, again):
         (group,) = groups([each], ORIGIN)
-        learned = learn(state.known, seen_of(group))
-        state.take(learned)
+        learned = learn(known, seen_of(group))
+        known.update(learned.changed)
 
     tables = tables_of(cut(group, learned.wanted), ORIGIN)
     (row,) = [row for table in tables for row in table.to_pylist()]

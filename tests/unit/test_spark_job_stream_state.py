@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.job import stream_state as knowing
 from logpipeline_spark.job.stream_state import (
     Known,
     Learned,
@@ -31,7 +30,7 @@ def run(start: int, end: int, sequence: int, **fields: str) -> Run:
 def taught(known: Known, seen: Seen) -> Learned:
     """What is learned of *seen*, taken over into *known*."""
     learned = learn(known, seen)
-    StreamState(None, known).take(learned)
+    known.update(learned.changed)
     return learned
 
 
@@ -81,22 +80,6 @@ def test_sources_of_other_hosts_are_others() -> None:
     taught(known, Seen((run(0, 10, 1),)))
 
     assert wanted(known, Seen((), (run(0, 10, 2, host="other"),))) == [(2, [(0, 10)])]
-
-
-def test_the_silent_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is bounded, whatever comes and goes."""
-    monkeypatch.setattr(knowing, "SOURCES_MAX", 2)
-    known: Known = {}
-    missing = 0
-    for sequence, source in enumerate(["a", "b", "a", "c"]):
-        seen = Seen((run(sequence, sequence + 1, sequence + 1, source=source),))
-        changed, grown = StreamState(None, known).take(learn(known, seen))
-        missing += grown
-
-    assert [source for _, source in known] == ["a", "c"]
-    # What is kept is told what went away as well.
-    assert [source for _, source in changed] == ["c", "b"]
-    assert missing == sum(each.missing for each in known.values())
 
 
 def test_what_was_not_written_is_not_known() -> None:

@@ -15,9 +15,9 @@ from logpipeline.deduplication import Range as Bytes
 from logpipeline.failpoints import reach
 from logpipeline.streamstate import StreamState as ServerState
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.job.knowledge import Knowledge
 from logpipeline_spark.job.stream_state import (
     Learned,
-    SourceName,
     StreamState,
     Wanted,
     as_written,
@@ -46,7 +46,8 @@ RunTasks = Callable[[Work, Sequence[Task]], list[Done]]
 class Committed:
     """The result of a batch: *rows* that are new in the table, bytes that came *twice* without a
     mark, and bytes of all sources that are *missing* now; *lost* messages were deleted before they
-    were read. It *has more* if the size limit of a batch cut it.
+    were read; so many sources are *forgotten* for want of room. It *has more* if the size limit of
+    a batch cut it.
     """
 
     rows: int
@@ -54,6 +55,7 @@ class Committed:
     twice_bytes: int = 0
     missing_bytes: int = 0
     lost: int = 0
+    forgotten: int = 0
 
 
 @dataclass(slots=True)
@@ -63,7 +65,6 @@ class Batches:
 
     Messages that were deleted before they were read are logged, counted and recorded in the table,
     and reading goes on. With *stops_on_loss* the job ends instead, until a user decides.
-    *missing_bytes* are those of all sources.
     """
 
     client: Client
@@ -75,8 +76,7 @@ class Batches:
     streams: tuple[str, ...]
     begin: Place = EARLIEST
     stops_on_loss: bool = False
-    states: dict[str, StreamState] = field(default_factory=dict)
-    missing_bytes: int = 0
+    knowledge: Knowledge = field(default_factory=lambda: Knowledge({}))
     _reported: set[tuple[str, Range]] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -94,7 +94,7 @@ class Batches:
                 f"{', '.join(sorted(heads))}, and the pipeline lacks {', '.join(former)} now: give "
                 "it its partitions back, or choose another path for the table"
             )
-        self.states = {
+        states = {
             name: StreamState.of(
                 heads.get(name),
                 rows.get(name, {}),
@@ -102,9 +102,17 @@ class Batches:
             )
             for name in self.streams
         }
-        self.missing_bytes = sum(
-            source.missing for state in self.states.values() for source in state.known.values()
-        )
+        self.knowledge = Knowledge(states)
+
+    @property
+    def states(self) -> Mapping[str, StreamState]:
+        """The state of each stream, as committed."""
+        return self.knowledge.states
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes of all sources that never came."""
+        return self.knowledge.missing_bytes
 
     def next(self) -> Committed | None:
         """Commit what waits, up to the size limit of a batch; return None if nothing waits.
@@ -134,7 +142,7 @@ class Batches:
         self._report_loss(skipped.items())
         if not batch:
             if is_new:
-                self._keep({}, [], {}, begun=begun)
+                self._keep({}, [], begun=begun)
             return None
         reach("table.planned")
         tasks_min = self.tasks_min()
@@ -181,10 +189,7 @@ class Batches:
         }
         losses = [(name, gone) for name, found in lost.items() for gone in found]
         self._report_loss(losses)
-        changed: dict[str, Sequence[SourceName]] = {}
-        for name, learned in resent.learned.items():
-            changed[name], missing_bytes = self.states[name].take(learned)
-            self.missing_bytes += missing_bytes
+        self.knowledge.take(resent.learned)
         for name, end in batch.items():
             self.states[name].position = end
         self._keep(
@@ -193,7 +198,6 @@ class Batches:
                 for name, end in batch.items()
             },
             [entry for each in (*done, *resent.done) for entry in each.files],
-            changed,
             begun=begun,
             skipped=skipped,
             lost=_named(lost, skipped, self.table.state.cover),
@@ -204,6 +208,7 @@ class Batches:
             twice_bytes=sum(each.unmarked_bytes for each in resent.learned.values()),
             missing_bytes=self.missing_bytes,
             lost=_count([*skipped.items(), *losses]),
+            forgotten=self.knowledge.take_forgotten(),
         )
 
     def _write_resent(self, batch: Mapping[str, Position], parts: Sequence[Part]) -> _Resent:
@@ -237,16 +242,20 @@ class Batches:
         self,
         ranges: Mapping[str, Range],
         files: Sequence[FileEntry],
-        changed: Mapping[str, Sequence[SourceName]],
         *,
         begun: datetime,
         skipped: Iterable[str] = (),
         lost: Mapping[str, Sequence[Range]] | None = None,
     ) -> None:
-        kept = {name: state.kept(changed.get(name, ())) for name, state in self.states.items()}
         name = f"{self.table.writer}-{next(self._counter)}"
         self.table.commit_batch(
-            name, ranges, files, kept, skipped=frozenset(skipped), lost=lost or {}, begun=begun
+            name,
+            ranges,
+            files,
+            self.knowledge.kept(),
+            skipped=frozenset(skipped),
+            lost=lost or {},
+            begun=begun,
         )
 
     def _report_loss(self, lost: Iterable[tuple[str, Range]]) -> None:

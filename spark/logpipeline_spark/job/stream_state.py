@@ -7,7 +7,6 @@ Pure: the same messages lead to the same knowledge, however a batch was cut into
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -18,9 +17,6 @@ from logpipeline_spark.errors import Damaged
 from logpipeline_spark.lines.messages import Run, Seen
 from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.table.state import Kept
-
-# As many as a collector knows. Those without news for the longest time are forgotten first.
-SOURCES_MAX = 250_000
 
 SourceName = tuple[str, str]
 Known = dict[SourceName, SourceState]
@@ -87,29 +83,12 @@ def as_written(seen: Seen, written: Mapping[int, Sequence[Range]], gone: Contain
     return Seen(seen.runs, tuple(marked))
 
 
-log = logging.getLogger(__name__)
-
-
 @dataclass(slots=True)
 class StreamState:
     """The state of one stream; *position* is None before the first commit."""
 
     position: Position | None = None
     known: Known = field(default_factory=dict)
-
-    def take(self, learned: Learned) -> tuple[tuple[SourceName, ...], int]:
-        """Take over what was *learned*. Return the sources that changed, or are forgotten now, and
-        how many more bytes are missing than before.
-        """
-        for name, after in learned.changed.items():
-            self.known.pop(name, None)
-            self.known[name] = after
-        changed, missing = dict.fromkeys(learned.changed), learned.missing_bytes
-        while len(self.known) > SOURCES_MAX:
-            forgotten = next(iter(self.known))
-            missing -= self.known.pop(forgotten).missing
-            changed[forgotten] = None
-        return tuple(changed), missing
 
     def kept(self, changed: Iterable[SourceName]) -> Kept:
         """Return the stored form, in which the sources *changed* differ from the last batch."""

@@ -29,7 +29,8 @@ VERSION = 1
 # A start reads at most so many objects, and at most as many changed rows as there are rows.
 DIFFERENCES_MAX = 64
 ROWS_MIN = 1000
-# 250,000 sources of some 300 bytes; a damaged object must not take all memory.
+# Four times what sources may take: in the keys of rows, some characters of their names take twice
+# as much. A damaged object must not take all memory.
 STATE_BYTES_MAX = 512 * 1024 * 1024
 LEVEL = 3
 _ADVICE = "restore it from a backup, or run `logpipeline table rebuild`"
@@ -245,6 +246,9 @@ class States:
         """Store *state*, with the stored form of all streams (*kept*), under the number of its
         transaction. Return it in the form from which the next one continues; None if another writer
         took the number.
+
+        Raises:
+            Refused: it is larger than `load` reads.
         """
         changed = {stream: each.changed for stream, each in kept.items() if each.changed}
         count = sum(map(len, changed.values()))
@@ -284,6 +288,12 @@ class States:
         # Two writers of the same name may store the same state, and one of them has to lose.
         data["nonce"] = str(uuid4())
         body = json_text.dump(data).encode()
+        if len(body) > STATE_BYTES_MAX:
+            # No start could read it. The former state stays, and its batch is read again.
+            raise Refused(
+                f"{self._where(state.transaction)} would have {len(body)} bytes, and a state has "
+                f"{STATE_BYTES_MAX} at most: nothing was committed."
+            )
         packed = zstd.Compressor(LEVEL).compress(body)
         head = f"state {VERSION} {zlib.crc32(packed):08x} {len(packed)}\n".encode()
         return self._storage.put_if_absent(_path(state.transaction), head + packed)
