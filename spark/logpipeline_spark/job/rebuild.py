@@ -496,7 +496,11 @@ def _state(
     }
     return State(
         batch=base.state.batch,
-        cover=Cover(read, {name: cover.lost[name] for name in cover.lost if name in read}),
+        cover=Cover(
+            read,
+            {name: found for name, found in cover.lost.items() if name in read},
+            {name: count for name, count in cover.unlisted.items() if name in read},
+        ),
         # Counts that their logs lack are lost, and those that they have do not come again.
         counted=Counted(logged.get("counted", 0)),
         heads={name: StreamState(head).kept(()).head for name, head in heads.items()},
