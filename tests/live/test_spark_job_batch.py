@@ -150,7 +150,8 @@ def test_a_batch_that_slept_between_writing_and_committing_is_repeated(
         return done
 
     with monkeypatch.context() as night:
-        night.setattr(batch_module, "datetime", Evening)
+        for module in (batch_module, task):
+            night.setattr(module, "datetime", Evening)
         for batches in keeper.batches(run=sleeps):
             with pytest.raises(Late, match="clean-up removes them after 2 hours"):
                 batches.next()
@@ -158,6 +159,19 @@ def test_a_batch_that_slept_between_writing_and_committing_is_repeated(
 
     assert keeper.lines() == sorted(expected)
     assert verify(keeper.storage, logs(keeper.storage)).problems == ()
+
+
+def test_a_batch_whose_tasks_waited_for_executors_is_committed(
+    streams: Streams, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are young, however long ago it was planned: it need not be repeated."""
+    expected = send(streams, 0, 10)
+    with monkeypatch.context() as evening:
+        evening.setattr(batch_module, "datetime", Evening)
+        for batches in keeper.batches():
+            assert batches.next() is not None
+
+    assert keeper.lines() == sorted(expected)
 
 
 def test_bytes_that_are_no_text_become_rows_like_others(streams: Streams, keeper: Keeper) -> None:

@@ -121,7 +121,7 @@ class Batches:
             Refused: the server, the storage or another writer prevents it.
         """
         client, options = self.client, self.work.options
-        begun = datetime.now(UTC)
+        planned = datetime.now(UTC)
         seen = planning.states(client, options)
         is_new = self._begin(seen)
         known = {name: self._position(name, state) for name, state in seen.items()}
@@ -142,7 +142,7 @@ class Batches:
         self._report_loss(skipped.items())
         if not batch:
             if is_new:
-                self._keep({}, [], begun=begun)
+                self._keep({}, [])
             return None
         reach("table.planned")
         tasks_min = self.tasks_min()
@@ -151,7 +151,7 @@ class Batches:
         reach("table.written")
         # The loss of a stream without new messages is committed with its next messages.
         skipped = {name: gone for name, gone in skipped.items() if name in batch}
-        committed = self._commit(batch, skipped, done, begun)
+        committed = self._commit(batch, skipped, done, planned)
         has_more = any(end.sequence < lasts[name] for name, end in batch.items())
         return replace(committed, has_more=has_more)
 
@@ -180,7 +180,7 @@ class Batches:
         batch: Mapping[str, Position],
         skipped: Mapping[str, Range],
         done: Sequence[Done],
-        begun: datetime,
+        planned: datetime,
     ) -> Committed:
         parts = [part for each in done for part in each.parts]
         resent = self._write_resent(batch, parts)
@@ -192,6 +192,9 @@ class Batches:
         self.knowledge.take(resent.learned)
         for name, end in batch.items():
             self.states[name].position = end
+        # Tasks may wait for executors for hours, before they write. The clock of an executor may be
+        # behind.
+        begun = max(planned, min(each.begun for each in (*done, *resent.done)))
         self._keep(
             {
                 name: Range(end.incarnation, end.after + 1, end.sequence)
@@ -243,7 +246,7 @@ class Batches:
         ranges: Mapping[str, Range],
         files: Sequence[FileEntry],
         *,
-        begun: datetime,
+        begun: datetime | None = None,
         skipped: Iterable[str] = (),
         lost: Mapping[str, Sequence[Range]] | None = None,
     ) -> None:

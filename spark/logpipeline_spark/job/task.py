@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from math import ceil
 
 import numpy as np
@@ -75,10 +76,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The files that a task wrote, and the results for its parts."""
+    """The files that a task wrote, none of them before it had *begun*, and the results for its
+    parts.
+    """
 
     files: tuple[FileEntry, ...]
     parts: tuple[Part, ...]
+    begun: datetime = field(compare=False)
 
 
 def run(work: Work, task: Task, attempt: int = 0) -> Done:
@@ -88,7 +92,7 @@ def run(work: Work, task: Task, attempt: int = 0) -> Done:
         Refused: the server or the storage refuses a request.
     """
     name = _name(work, task, attempt)
-    counts = _Counts()
+    counts, begun = _Counts(), datetime.now(UTC)
     with Client(work.options) as client:
         readers = [_Reader(work, task, part, client, counts) for part in task.parts]
         files = write_ranges(work.storage, (reader.tables() for reader in readers), name)
@@ -98,7 +102,8 @@ def run(work: Work, task: Task, attempt: int = 0) -> Done:
         for area, of_area in ((ROLLUP_MINUTE, by_minute(found)), (ROLLUP_SOURCE, by_source(found))):
             files += write_range(work.storage, [of_area], name, area=area)
     reach("table.task-done")
-    return Done(files=tuple(files), parts=tuple(reader.part_done() for reader in readers))
+    parts = tuple(reader.part_done() for reader in readers)
+    return Done(files=tuple(files), parts=parts, begun=begun)
 
 
 def bundled(parts: Sequence[RangeTask], tasks_min: int) -> list[Task]:
