@@ -1,5 +1,6 @@
 """The state of each stream in a table: its position, and which bytes of which sources were read. It
-decides which marked messages of a batch bring new bytes, by the collectors' own rule.
+decides which marked messages of a batch bring new bytes, by the collectors' rule for messages
+without checksums: many are decided as one range, and the checksums within it are not known.
 
 Pure: the same messages lead to the same knowledge, however a batch was cut into tasks.
 """
