@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import zlib
 from collections import Counter, defaultdict, deque
@@ -16,32 +15,23 @@ from logpipeline.deduplication import (
     SourceState,
     all_committed_of,
     committed_of,
-    counted,
     decide,
     decode,
 )
-from logpipeline.extents import GenerationState, Repeat, Sums
+from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question
+from logpipeline.source_room import (
+    FORGOTTEN,
+    SOURCES_BYTES_MAX,
+    SOURCES_MAX,
+    SourceRoom,
+    with_forgotten,
+)
 from logpipeline.wire import Batch
 from logpipeline_collector.sink import LocalCommit, SourceName
-from logpipeline_collector.source_sizes import SourceSizes
 
 log = logging.getLogger(__name__)
 
-# 100,000 hosts of ten partitions with some twenty logs each. Pods come and go; of the host that
-# takes the most, the ones that were silent the longest are forgotten first.
-SOURCES_MAX = 250_000
-# What is known takes no more in a snapshot, however long the names are that a node gives: it has to
-# fit into memory a few times, and into the stream of snapshots.
-SOURCES_BYTES_MAX = 128 * 1024 * 1024
-# One part of the limits is freed at once: to find the host with the most, all are looked at.
-ROOM_PARTS = 64
-# Of a source that takes room so many generations are left, before it is forgotten itself: what
-# kubelet keeps, and some.
-GENERATIONS_LEFT = 8
-# Holds the missing and lost bytes of all forgotten sources, so that sums do not lose them. No
-# source has an empty name; former versions can read it, too.
-FORGOTTEN: SourceName = ("-", "")
 # Commits whose changes are known one by one. Who asks for older changes gets all sources.
 COMMITS_LISTED_MAX = 1024
 # Messages in the log between two commits; metrics count all of them.
@@ -59,10 +49,6 @@ OVER_LIMIT = (
 )
 
 
-# `committed_of` reads the newest generation; former versions call it for `FORGOTTEN`, too.
-_NO_GENERATION = GenerationState("0" * 16)
-
-
 class Sources:
     """The sources of one partition. *forgotten* counts the sources that were forgotten, whole or
     but for their newest generations, because there were more than `SOURCES_MAX` or
@@ -76,7 +62,7 @@ class Sources:
         # Whether the group skipped what was stored before it began.
         self.is_from_midway = False
         self._known: dict[SourceName, SourceState] = {}
-        self._sizes = SourceSizes()
+        self._room = _room()
         self._committed: dict[SourceName, SourceState] = {}
         self._changed: dict[SourceName, SourceState | None] = {}
         self._changes: deque[tuple[int, tuple[SourceName, ...]]] = deque(maxlen=COMMITS_LISTED_MAX)
@@ -87,7 +73,7 @@ class Sources:
     @property
     def stored_bytes(self) -> int:
         """Bytes that a snapshot of what is known takes at most, uncompressed."""
-        return self._sizes.bytes
+        return self._room.bytes
 
     @property
     def committed(self) -> Mapping[SourceName, SourceState]:
@@ -118,7 +104,7 @@ class Sources:
         known = self._known.get(name)
         before = NOTHING if known is None else known
         self._known[name] = self._changed[name] = decision.after
-        self._sizes.note(name, known, decision.after)
+        self._room.note(name, known, decision.after)
         if decision.after.generations is not before.generations:
             self.missing_bytes += decision.after.missing - before.missing
         self.lost_bytes += decision.after.lost - before.lost
@@ -209,61 +195,32 @@ class Sources:
     def _sum_up(self) -> None:
         self.missing_bytes = sum(known.missing for known in self._known.values())
         self.lost_bytes = sum(known.lost for known in self._known.values())
-        self._sizes = SourceSizes()
+        self._room = _room()
         for name, known in self._known.items():
             if name != FORGOTTEN:
-                self._sizes.note(name, None, known)
+                self._room.note(name, None, known)
         self._keep_limits()
 
-    def _fits(self, spare: int = 0) -> bool:
-        """Return whether the limits hold, with 1/*spare* of them to spare."""
-        sources_max, bytes_max = (
-            most - (most // spare if spare else 0) for most in (SOURCES_MAX, SOURCES_BYTES_MAX)
-        )
-        return len(self._known) <= sources_max and self._sizes.bytes <= bytes_max
-
     def _keep_limits(self) -> None:
-        if self._fits():
+        if not self._room.is_over:
             return
-        heaviest = self._sizes.heaviest_first()
-        steps: dict[str, Iterator[SourceName]] = {}
         forgotten: Counter[str] = Counter()
-        while not self._fits(ROOM_PARTS):
-            host = heaviest[0][1]
-            if host not in steps:
-                steps[host] = self._forgetting(host)
-            forgotten[host] += next(steps[host], None) is not None
-            heapq.heapreplace(heaviest, (-self._sizes.of(host), host))
+        for name, left in self._room.make(self._known.__getitem__):
+            forgotten[name[0]] += 1
+            if left is None:
+                self._forget(name)
+            else:
+                self._known[name] = self._changed[name] = left
         self.forgotten += forgotten.total()
         for host, count in forgotten.most_common():
             self._warn(OVER_LIMIT, {"host": host, "sources": count})
 
-    def _forgetting(self, host: str) -> Iterator[SourceName]:
-        """Forget step by step what is known of *host*, the oldest first, and yield of which source
-        it was.
-        """
-        names = self._sizes.sources_of(host)
-        for name in names:
-            known = self._known[name]
-            if len(known.generations) > GENERATIONS_LEFT:
-                left = known.without_oldest(GENERATIONS_LEFT)
-                self._known[name] = self._changed[name] = left
-                self._sizes.shorten(name, known, left)
-                yield name
-        for name in names:
-            self._forget(name)
-            yield name
-
     def _forget(self, name: SourceName) -> None:
         known = self._known.pop(name)
-        self._sizes.drop(name, known)
         self._changed[name] = None
         if known.missing or known.lost:
-            sums = self._known.get(FORGOTTEN, NOTHING._replace(generations=(_NO_GENERATION,)))
-            self._known[FORGOTTEN] = self._changed[FORGOTTEN] = sums._replace(
-                given_up=counted(sums.given_up + known.missing),
-                lost=counted(sums.lost + known.lost),
-            )
+            sums = with_forgotten(self._known.get(FORGOTTEN), known)
+            self._known[FORGOTTEN] = self._changed[FORGOTTEN] = sums
 
     def _name(self, what: str, name: SourceName, generation: str, size: int, sequence: int) -> None:
         self._warn(
@@ -281,6 +238,10 @@ class Sources:
         self._named += 1
         if self._named <= NAMED_MAX:
             log.warning(what, extra=fields)
+
+
+def _room() -> SourceRoom[str]:
+    return SourceRoom(SOURCES_MAX, SOURCES_BYTES_MAX)
 
 
 class BadSnapshot(ValueError):

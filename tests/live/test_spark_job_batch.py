@@ -150,7 +150,8 @@ def test_a_batch_that_slept_between_writing_and_committing_is_repeated(
         return done
 
     with monkeypatch.context() as night:
-        night.setattr(batch_module, "datetime", Evening)
+        for module in (batch_module, task):
+            night.setattr(module, "datetime", Evening)
         for batches in keeper.batches(run=sleeps):
             with pytest.raises(Late, match="clean-up removes them after 2 hours"):
                 batches.next()
@@ -158,6 +159,19 @@ def test_a_batch_that_slept_between_writing_and_committing_is_repeated(
 
     assert keeper.lines() == sorted(expected)
     assert verify(keeper.storage, logs(keeper.storage)).problems == ()
+
+
+def test_a_batch_whose_tasks_waited_for_executors_is_committed(
+    streams: Streams, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are young, however long ago it was planned: it need not be repeated."""
+    expected = send(streams, 0, 10)
+    with monkeypatch.context() as evening:
+        evening.setattr(batch_module, "datetime", Evening)
+        for batches in keeper.batches():
+            assert batches.next() is not None
+
+    assert keeper.lines() == sorted(expected)
 
 
 def test_bytes_that_are_no_text_become_rows_like_others(streams: Streams, keeper: Keeper) -> None:
@@ -349,6 +363,63 @@ def test_what_is_purged_while_tasks_read_is_told_and_gone_on_without(
     assert caplog.text.count("messages were deleted before they were read") == 2
 
 
+def test_what_is_purged_before_a_resent_message_is_written_is_lost_and_not_known(
+    streams: Streams, keeper: Keeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch reads a message that is sent again twice: first its range, then its lines."""
+    streams.send("node-a", "one")
+    keeper.take()
+    streams.send("node-a", "two", resend=True)
+
+    def late(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        if tasks[0].wanted is not None:
+            streams.call("STREAM.PURGE.LOGS_1")
+        return here(work, tasks)
+
+    for batches in keeper.batches(late):
+        committed = batches.next()
+        assert committed is not None
+        assert (committed.rows, committed.lost, committed.missing_bytes) == (0, 1, 0)
+    report = verify(keeper.storage, logs(keeper.storage))
+    streams._offsets["node-a"] = len("one\n")
+    streams.send("node-a", "two", resend=True, attempt="2")
+    keeper.take()
+
+    assert keeper.lines() == [("node-a", "one"), ("node-a", "two")]
+    assert [(name, gone.first, gone.last) for name, gone in report.skipped] == [("LOGS_1", 2, 2)]
+    assert caplog.text.count("messages were deleted before they were read") == 1
+    assert verify(keeper.storage, logs(keeper.storage)).is_well
+
+
+def test_a_copy_is_written_where_the_resent_message_before_it_is_purged(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """Each of them was to be written alone, since it has all that the others have; of one that has
+    more the rest is written once.
+    """
+    sent = ((0, "one two"), (0, "one two"), (4, "two three"), (0, "one two"))
+    for number, (start, lines) in enumerate(sent):
+        streams._offsets["node-a"] = start
+        streams.send("node-a", *lines.split(), resend=True, attempt=f"{number}")
+    passes: list[list[int]] = []
+
+    def late(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        if tasks[0].wanted is not None:
+            if not passes:
+                streams.call("STREAM.PURGE.LOGS_1", {"seq": 3})
+            passes.append([each.sequence for each in tasks[0].wanted["LOGS_1"]])
+        return here(work, tasks)
+
+    for batches in keeper.batches(late):
+        committed = batches.next()
+        assert committed is not None
+        assert (committed.rows, committed.lost) == (3, 2)
+
+    assert passes == [[1, 3], [2], [4]]
+    assert keeper.lines() == sorted(("node-a", line) for line in ("one", "two", "three"))
+    assert verify(keeper.storage, logs(keeper.storage)).is_well
+
+
 def test_who_wants_to_be_asked_is_asked_before_anything_is_committed(
     streams: Streams, keeper: Keeper
 ) -> None:
@@ -400,13 +471,12 @@ def test_streams_of_one_task_share_its_files(streams: Streams, keeper: Keeper) -
 
     for batches in keeper.batches(repeated):
         batches.next()
-    ((done,), resent) = twice
+    ((done,),) = twice
     expected += send(streams, 4, 6)
     keeper.take()
 
     assert [(part.stream, part.rows) for part in done.parts] == [("LOGS_0", 4), ("LOGS_1", 4)]
     assert len(done.files) <= 3 + 2, "an hour or a day may end meanwhile"
-    assert resent == []
     assert len(upkeep(keeper.storage).compact(datetime(2100, 1, 1, tzinfo=UTC))) >= 1
     assert keeper.lines() == sorted(expected)
     assert verify(keeper.storage, logs(keeper.storage)).is_well

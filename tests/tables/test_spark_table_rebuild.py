@@ -18,8 +18,11 @@ from logpipeline.spans import outside
 from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats.log import Change, Overtaken
+from logpipeline_spark.job import knowledge
+from logpipeline_spark.job import rebuild as rebuild_module
 from logpipeline_spark.job.rebuild import Plan, Rebuild
 from logpipeline_spark.source.offsets import Position
+from logpipeline_spark.table import state as state_module
 from logpipeline_spark.table import writer as table_module
 from logpipeline_spark.table.counts import MINUTES
 from logpipeline_spark.table.files import ROLLUP_MINUTE
@@ -556,3 +559,41 @@ def test_whatever_was_sent_each_line_is_there_once(
     assert {place: count for place, count in counts.items() if count > 1} == {}
     assert len(counts) == play.number
     assert lake.problems == ()
+
+
+@ANY_FORMAT
+def test_many_sources_make_no_state_that_cannot_be_read(
+    lake: Lake, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by a job, nor when its state is made anew."""
+    monkeypatch.setattr(state_module, "STATE_BYTES_MAX", 16_000)
+    monkeypatch.setattr(state_module, "DIFFERENCES_MAX", 3)
+    monkeypatch.setattr(knowledge, "SOURCES_BYTES_MAX", 4_000)
+    monkeypatch.setattr(rebuild_module, "EVIDENCE_MAX", 100)
+    job = Job(lake)
+    for batch in range(10):
+        messages = [sent.lines("x", source=f'/{batch}/{number}""') for number in range(20)]
+        assert job.take(sent, *messages) == 20
+
+    for is_lost in (False, True):
+        if is_lost:
+            lose_state(lake)
+            rebuilt(lake)
+        again = Job(lake)
+        sources = [source for _, source in again.known]
+        assert 5 < len(sources) < 30
+        assert sources[-1] == '/9/19""'
+
+
+@ANY_FORMAT
+def test_a_state_that_its_reader_would_refuse_is_not_committed(
+    lake: Lake, job: Job, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table stays as it was."""
+    with monkeypatch.context() as small:
+        small.setattr(state_module, "STATE_BYTES_MAX", 100)
+        with pytest.raises(Refused, match="a state has 100 at most: nothing was committed"):
+            job.take(sent, sent.lines("four"))
+
+    assert "four" not in texts(lake)
+    assert is_subset(Job(lake), job)

@@ -35,9 +35,11 @@ def test_the_rest_of_a_line_whose_first_piece_is_known_is_kept() -> None:
     again = message(line, 2, format="plain", resend=True)
     for each in (first, again):
         (group,) = groups([each], ORIGIN)
-        wanted = learn(known, seen_of(group)).wanted
+        learned = learn(known, seen_of(group))
+        known.update(learned.changed)
 
-    (row,) = [row for table in tables_of(cut(group, wanted), ORIGIN) for row in table.to_pylist()]
+    tables = tables_of(cut(group, learned.wanted), ORIGIN)
+    (row,) = [row for table in tables for row in table.to_pylist()]
 
     assert (row["offset"], row["piece"], row["line"]) == (1000, "end", "B" * 500)
 

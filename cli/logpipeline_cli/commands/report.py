@@ -76,6 +76,7 @@ class Answers:
     talkers: list[tuple[str, int, int, int]]
     lags: list[Point]
     lost: list[tuple[str, int, int]]
+    unlisted: dict[str, int]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,7 +99,7 @@ def ask(connection: duckdb.DuckDBPyConnection, storage: Storage, logs: Logs) -> 
         connection, "SELECT min(ts), max(ts), sum(lines), sum(bytes), sum(clamped) FROM minutes"
     )
     step_s = step_of(first, last)
-    gone = state_of(storage, logs).cover.missing()
+    cover = state_of(storage, logs).cover
     return Answers(
         step_s=step_s,
         first=first,
@@ -114,7 +115,8 @@ def ask(connection: duckdb.DuckDBPyConnection, storage: Storage, logs: Logs) -> 
         error_share=_error_share(connection, max(step_s, SHARE_STEP_S)),
         talkers=_talkers(connection),
         lags=_lags(logs),
-        lost=[(stream, each.first, each.last) for stream, each in gone],
+        lost=[(stream, each.first, each.last) for stream, each in cover.missing()],
+        unlisted=dict(cover.unlisted),
     )
 
 
@@ -226,7 +228,7 @@ def page(title: str, answers: Answers, *, made: datetime) -> str:
                 ),
             ),
             "<h2>Gaps</h2>",
-            _gaps(answers.lost),
+            _gaps(answers.lost, answers.unlisted),
             "</body></html>",
         ]
     )
@@ -311,8 +313,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><tr>{top}</tr>{body}</table>"
 
 
-def _gaps(lost: Sequence[tuple[str, int, int]]) -> str:
+def _gaps(lost: Sequence[tuple[str, int, int]], unlisted: Mapping[str, int]) -> str:
     if not lost:
         return "<p>None: every message that the streams held was read.</p>"
-    rows = ((name, f"{first:,}", f"{last:,}") for name, first, last in lost)
+    rows = [(name, f"{first:,}", f"{last:,}") for name, first, last in lost]
+    rows += [(name, f"{count:,} more, longer ago", "") for name, count in sorted(unlisted.items())]
     return _table(("Stream", "Lost from", "to"), rows)

@@ -6,16 +6,25 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+from logpipeline.deduplication import Range as Bytes
 from logpipeline.failpoints import reach
 from logpipeline.streamstate import StreamState as ServerState
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.job.stream_state import Learned, StreamState, learn
+from logpipeline_spark.job.knowledge import Knowledge
+from logpipeline_spark.job.stream_state import (
+    Learned,
+    StreamState,
+    Wanted,
+    as_written,
+    learn,
+)
 from logpipeline_spark.job.task import Done, Part, Task, Work, bundled
-from logpipeline_spark.lines.messages import joined
+from logpipeline_spark.lines.messages import Seen, joined
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import EARLIEST, Place, Position
@@ -37,7 +46,8 @@ RunTasks = Callable[[Work, Sequence[Task]], list[Done]]
 class Committed:
     """The result of a batch: *rows* that are new in the table, bytes that came *twice* without a
     mark, and bytes of all sources that are *missing* now; *lost* messages were deleted before they
-    were read. It *has more* if the size limit of a batch cut it.
+    were read; so many sources are *forgotten* for want of room. It *has more* if the size limit of
+    a batch cut it.
     """
 
     rows: int
@@ -45,6 +55,7 @@ class Committed:
     twice_bytes: int = 0
     missing_bytes: int = 0
     lost: int = 0
+    forgotten: int = 0
 
 
 @dataclass(slots=True)
@@ -54,7 +65,6 @@ class Batches:
 
     Messages that were deleted before they were read are logged, counted and recorded in the table,
     and reading goes on. With *stops_on_loss* the job ends instead, until a user decides.
-    *missing_bytes* are those of all sources.
     """
 
     client: Client
@@ -66,8 +76,7 @@ class Batches:
     streams: tuple[str, ...]
     begin: Place = EARLIEST
     stops_on_loss: bool = False
-    states: dict[str, StreamState] = field(default_factory=dict)
-    missing_bytes: int = 0
+    knowledge: Knowledge = field(default_factory=lambda: Knowledge({}))
     _reported: set[tuple[str, Range]] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -85,7 +94,7 @@ class Batches:
                 f"{', '.join(sorted(heads))}, and the pipeline lacks {', '.join(former)} now: give "
                 "it its partitions back, or choose another path for the table"
             )
-        self.states = {
+        states = {
             name: StreamState.of(
                 heads.get(name),
                 rows.get(name, {}),
@@ -93,9 +102,17 @@ class Batches:
             )
             for name in self.streams
         }
-        self.missing_bytes = sum(
-            source.missing for state in self.states.values() for source in state.known.values()
-        )
+        self.knowledge = Knowledge(states)
+
+    @property
+    def states(self) -> Mapping[str, StreamState]:
+        """The state of each stream, as committed."""
+        return self.knowledge.states
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes of all sources that never came."""
+        return self.knowledge.missing_bytes
 
     def next(self) -> Committed | None:
         """Commit what waits, up to the size limit of a batch; return None if nothing waits.
@@ -104,7 +121,7 @@ class Batches:
             Refused: the server, the storage or another writer prevents it.
         """
         client, options = self.client, self.work.options
-        begun = datetime.now(UTC)
+        planned = datetime.now(UTC)
         seen = planning.states(client, options)
         is_new = self._begin(seen)
         known = {name: self._position(name, state) for name, state in seen.items()}
@@ -125,7 +142,7 @@ class Batches:
         self._report_loss(skipped.items())
         if not batch:
             if is_new:
-                self._keep({}, [], {}, begun=begun)
+                self._keep({}, [])
             return None
         reach("table.planned")
         tasks_min = self.tasks_min()
@@ -134,7 +151,7 @@ class Batches:
         reach("table.written")
         # The loss of a stream without new messages is committed with its next messages.
         skipped = {name: gone for name, gone in skipped.items() if name in batch}
-        committed = self._commit(batch, skipped, done, begun)
+        committed = self._commit(batch, skipped, done, planned)
         has_more = any(end.sequence < lasts[name] for name, end in batch.items())
         return replace(committed, has_more=has_more)
 
@@ -163,53 +180,85 @@ class Batches:
         batch: Mapping[str, Position],
         skipped: Mapping[str, Range],
         done: Sequence[Done],
-        begun: datetime,
+        planned: datetime,
     ) -> Committed:
         parts = [part for each in done for part in each.parts]
-        lost = {name: _lost(end, name, parts) for name, end in batch.items()}
+        resent = self._write_resent(batch, parts)
+        lost = {
+            name: _lost(end, name, parts, resent.gone.get(name, ())) for name, end in batch.items()
+        }
         losses = [(name, gone) for name, found in lost.items() for gone in found]
         self._report_loss(losses)
-        learned = {name: self._learn(name, parts) for name in batch}
-        resent = self.run(self.work, _resent(batch, learned, self.tasks_min()))
-        self.missing_bytes += sum(each.missing_bytes for each in learned.values())
+        self.knowledge.take(resent.learned)
         for name, end in batch.items():
             self.states[name].position = end
+        # Tasks may wait for executors for hours, before they write. The clock of an executor may be
+        # behind.
+        begun = max(planned, min(each.begun for each in (*done, *resent.done)))
         self._keep(
             {
                 name: Range(end.incarnation, end.after + 1, end.sequence)
                 for name, end in batch.items()
             },
-            [entry for each in (*done, *resent) for entry in each.files],
-            learned,
+            [entry for each in (*done, *resent.done) for entry in each.files],
             begun=begun,
             skipped=skipped,
             lost=_named(lost, skipped, self.table.state.cover),
         )
         return Committed(
-            rows=sum(part.rows for each in (*done, *resent) for part in each.parts),
+            rows=sum(part.rows for each in (*done, *resent.done) for part in each.parts),
             has_more=False,
-            twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
+            twice_bytes=sum(each.unmarked_bytes for each in resent.learned.values()),
             missing_bytes=self.missing_bytes,
             lost=_count([*skipped.items(), *losses]),
+            forgotten=self.knowledge.take_forgotten(),
         )
+
+    def _write_resent(self, batch: Mapping[str, Position], parts: Sequence[Part]) -> _Resent:
+        """Have tasks write what is new of the marked messages in *parts*. Such a message may be
+        deleted before they come: then others may be wanted that have the same bytes.
+        """
+        seen = {name: _seen(name, parts) for name in batch}
+        learned = {name: learn(self.states[name].known, found) for name, found in seen.items()}
+        wanted = {name: each.wanted for name, each in learned.items()}
+        written: dict[str, dict[int, Sequence[Bytes]]] = {name: {} for name in batch}
+        gone: dict[str, set[int]] = {}
+        done: list[Done] = []
+        # Ends: in each pass, each message that is wanted is written or gone, and not wanted again.
+        while tasks := _resent(batch, wanted, self.tasks_min()):
+            came = self.run(self.work, tasks)
+            done += came
+            for name, messages in wanted.items():
+                written[name].update((each.sequence, each.ranges) for each in messages)
+            wanted = {}
+            for name, missed in _gone(came).items():
+                gone.setdefault(name, set()).update(missed)
+                known = self.states[name].known
+                found = as_written(seen[name], written[name], gone[name])
+                learned[name] = learn(known, found)
+                wanted[name] = tuple(
+                    each for each in learned[name].wanted if each.sequence not in written[name]
+                )
+        return _Resent(learned, done, gone)
 
     def _keep(
         self,
         ranges: Mapping[str, Range],
         files: Sequence[FileEntry],
-        learned: Mapping[str, Learned],
         *,
-        begun: datetime,
+        begun: datetime | None = None,
         skipped: Iterable[str] = (),
         lost: Mapping[str, Sequence[Range]] | None = None,
     ) -> None:
-        kept = {
-            name: state.kept(learned[name].changed if name in learned else ())
-            for name, state in self.states.items()
-        }
         name = f"{self.table.writer}-{next(self._counter)}"
         self.table.commit_batch(
-            name, ranges, files, kept, skipped=frozenset(skipped), lost=lost or {}, begun=begun
+            name,
+            ranges,
+            files,
+            self.knowledge.kept(),
+            skipped=frozenset(skipped),
+            lost=lost or {},
+            begun=begun,
         )
 
     def _report_loss(self, lost: Iterable[tuple[str, Range]]) -> None:
@@ -238,9 +287,15 @@ class Batches:
                 extra={"stream": name, "first": gone.first, "last": gone.last},
             )
 
-    def _learn(self, name: str, parts: Sequence[Part]) -> Learned:
-        ours = sorted((each for each in parts if each.stream == name), key=lambda each: each.first)
-        return learn(self.states[name].known, joined([each.seen for each in ours]))
+
+class _Resent(NamedTuple):
+    """What was *learned* of each stream, once *done* has written what is new of its marked
+    messages; those that were deleted before are *gone*.
+    """
+
+    learned: Mapping[str, Learned]
+    done: Sequence[Done]
+    gone: Mapping[str, Collection[int]]
 
 
 def begin_anew(known: Position, begin: Position, read: Sequence[Range]) -> Position:
@@ -279,10 +334,21 @@ def _skipped(name: str, known: Position, begin: Position, read: Sequence[Range])
     return Range(begin.incarnation, last + 1, begin.sequence) if begin.sequence > last else None
 
 
-def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
-    """Return the messages of a stream that were deleted before tasks read them."""
+def _seen(name: str, parts: Sequence[Part]) -> Seen:
+    """Return what tasks saw of a stream."""
+    ours = sorted((each for each in parts if each.stream == name), key=lambda each: each.first)
+    return joined([each.seen for each in ours])
+
+
+def _lost(
+    end: Position, name: str, parts: Sequence[Part], sequences: Collection[int]
+) -> tuple[Range, ...]:
+    """Return the messages of a stream that were deleted before tasks read them, or before they
+    wrote them: those at *sequences*.
+    """
+    pairs = [pair for each in parts if each.stream == name for pair in each.lost]
     gone: list[Range] = []
-    for first, last in sorted(pair for each in parts if each.stream == name for pair in each.lost):
+    for first, last in sorted([*pairs, *((each, each) for each in sequences)]):
         if gone and gone[-1].last + 1 == first:
             first = gone.pop().first
         gone.append(Range(end.incarnation, first, last))
@@ -309,15 +375,20 @@ def _count(lost: Iterable[tuple[str, Range]]) -> int:
 
 
 def _resent(
-    batch: Mapping[str, Position], learned: Mapping[str, Learned], tasks_min: int
+    batch: Mapping[str, Position], wanted: Mapping[str, tuple[Wanted, ...]], tasks_min: int
 ) -> list[Task]:
-    """Return tasks that read the marked messages that hold new bytes."""
-    wanted = {name: found.wanted for name, found in learned.items() if found.wanted}
+    """Return tasks that read the marked messages that are *wanted* of each stream."""
     parts = [
         RangeTask(stream=name, end=batch[name], first=each[0].sequence, last=each[-1].sequence)
         for name, each in wanted.items()
+        if each
     ]
     return [
         replace(task, wanted={part.stream: wanted[part.stream] for part in task.parts})
         for task in bundled(parts, tasks_min)
     ]
+
+
+def _gone(done: Sequence[Done]) -> dict[str, tuple[int, ...]]:
+    """Return the wanted messages that did not come, by stream."""
+    return {part.stream: part.gone for each in done for part in each.parts if part.gone}

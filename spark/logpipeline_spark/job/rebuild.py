@@ -8,7 +8,9 @@ they prove too little, lines that are sent again come twice, since that is bette
 
 from __future__ import annotations
 
+import heapq
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,10 +24,12 @@ import pyarrow.compute as pc
 from logpipeline.deduplication import GENERATIONS_MAX, NOTHING, SourceState
 from logpipeline.extents import HOLES_MAX, Extent, GenerationState
 from logpipeline.nats.jetstream import rfc3339_of
+from logpipeline.source_room import ROOM_PARTS, SOURCES_BYTES_MAX
 from logpipeline.spans import joined
 from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.log import AREAS, Logs
-from logpipeline_spark.job.stream_state import SOURCES_MAX, Known, SourceName, StreamState
+from logpipeline_spark.job.knowledge import Knowledge
+from logpipeline_spark.job.stream_state import Known, SourceName, StreamState
 from logpipeline_spark.lines.crilines import WIDTHS
 from logpipeline_spark.lines.schema import LINES as LINES_SCHEMA
 from logpipeline_spark.source.offsets import Position
@@ -45,6 +49,10 @@ CRI_SLACK_BYTES = WIDTHS[-1] + len("F \n")
 NEWLINE_BYTES = len("\n")
 # Spans of a generation that wait to be joined. Those that cannot be joined are separated by holes.
 SPANS_MAX = 2 * HOLES_MAX
+# Spans of all sources; in a state each takes some 64 bytes. A generation takes as much as so many
+# spans.
+EVIDENCE_MAX = SOURCES_BYTES_MAX // 64
+GENERATION_SIZE = 8
 
 _COLUMNS = ("seq", "host", "source", "generation", "offset", "piece", "fd", "line", "raw")
 _SCHEMA = pa.schema([LINES_SCHEMA.field(name) for name in ("stream", "incarnation", *_COLUMNS)])
@@ -70,11 +78,13 @@ class Span(NamedTuple):
 @dataclass(slots=True)
 class StreamEvidence:
     """The proofs for one stream: the first and the last sequence of each incarnation, and spans by
-    source and generation. What was seen last stands last.
+    source and generation. What was seen last stands last. *size* is what it takes,
+    in spans.
     """
 
     lives: dict[str, tuple[int, int]] = field(default_factory=dict)
     sources: dict[SourceName, dict[str, list[Span]]] = field(default_factory=dict)
+    size: int = 0
 
     def saw(self, life: str, first: int, last: int) -> None:
         """Note that messages *first* to *last* of the incarnation *life* were read."""
@@ -85,18 +95,21 @@ class StreamEvidence:
         """Note that a *span* of a source was read."""
         generations = self.sources.pop(name, {})
         spans = generations.pop(generation, [])
+        self.size -= _size(spans)
         # Nearly always it continues the span before.
         if spans and spans[-1].start <= span.start <= spans[-1].reach:
             spans[-1] = spans[-1].with_next(span)
         else:
             spans.append(span)
-        generations[generation] = _joined(spans) if len(spans) > SPANS_MAX else spans
+        generations[generation] = spans = _joined(spans) if len(spans) > SPANS_MAX else spans
+        self.size += _size(spans)
         self.sources[name] = generations
-        # Forgets as a job does: there may be more than fits into memory.
         if len(generations) > GENERATIONS_MAX:
-            del generations[next(iter(generations))]
-        if len(self.sources) > SOURCES_MAX:
-            del self.sources[next(iter(self.sources))]
+            self.size -= _size(generations.pop(next(iter(generations))))
+
+    def forget(self, name: SourceName) -> None:
+        """Forget a source."""
+        self.size -= sum(map(_size, self.sources.pop(name).values()))
 
     def ranges(self) -> list[Range]:
         """Return the range of each incarnation, in their order."""
@@ -140,7 +153,36 @@ def evidence_of(storage: Storage, logs: Logs) -> dict[str, StreamEvidence]:
             stream.saw(message.life, message.sequence, message.sequence)
             if message.span is not None:
                 stream.read(message.name, message.generation, message.span)
+        _make_room(found)
     return found
+
+
+def _make_room(found: dict[str, StreamEvidence]) -> None:
+    """Forget as a job does, where there may be more than fits into memory: of the host with the
+    most, the sources that were seen first.
+    """
+    if sum(each.size for each in found.values()) <= EVIDENCE_MAX:
+        return
+    hosts: dict[tuple[str, str], list[SourceName]] = {}
+    sizes: Counter[tuple[str, str]] = Counter()
+    for stream, each in found.items():
+        for name, generations in reversed(each.sources.items()):
+            hosts.setdefault((stream, name[0]), []).append(name)
+            sizes[stream, name[0]] += sum(map(_size, generations.values()))
+    left = sizes.total()
+    heaviest = [(-size, host) for host, size in sizes.items()]
+    heapq.heapify(heaviest)
+    while left > EVIDENCE_MAX - EVIDENCE_MAX // ROOM_PARTS:
+        size, (stream, host) = heaviest[0]
+        before = found[stream].size
+        found[stream].forget(hosts[stream, host].pop())
+        freed = before - found[stream].size
+        left -= freed
+        heapq.heapreplace(heaviest, (size + freed, (stream, host)))
+
+
+def _size(spans: Sequence[Span]) -> int:
+    return GENERATION_SIZE + len(spans) if spans else 0
 
 
 def add_names(found: dict[str, StreamEvidence], logs: Logs) -> None:
@@ -427,6 +469,8 @@ def _plan(
     notes: Sequence[str],
 ) -> Plan:
     """Return a plan for *state* as a state of transaction *number* that needs no earlier one."""
+    # What is left of several states, and what rows prove, may be more than a job can know.
+    Knowledge(streams)
     kept = {name: each.kept(each.known) for name, each in streams.items()}
     return Plan(
         problem=problem,
@@ -452,7 +496,11 @@ def _state(
     }
     return State(
         batch=base.state.batch,
-        cover=Cover(read, {name: cover.lost[name] for name in cover.lost if name in read}),
+        cover=Cover(
+            read,
+            {name: found for name, found in cover.lost.items() if name in read},
+            {name: count for name, count in cover.unlisted.items() if name in read},
+        ),
         # Counts that their logs lack are lost, and those that they have do not come again.
         counted=Counted(logged.get("counted", 0)),
         heads={name: StreamState(head).kept(()).head for name, head in heads.items()},

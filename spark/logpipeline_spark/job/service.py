@@ -135,6 +135,9 @@ class JobNumbers:
         self.twice = counter("twice_bytes", "Bytes that came twice without a mark")
         self.missing = gauge("missing_bytes", "Bytes of sources that never came")
         self.lost = counter("lost_messages", "Messages that were deleted before they were read")
+        self.forgotten = counter(
+            "forgotten_sources", "Sources forgotten, in whole or in part, since hosts had too much"
+        )
         self.seconds = self.metrics.histogram(
             "batch_seconds", "From reading the state of the streams to the commit"
         )
@@ -149,6 +152,7 @@ class JobNumbers:
         self.twice.labels().inc(committed.twice_bytes)
         self.missing.labels().set(committed.missing_bytes)
         self.lost.labels().inc(committed.lost)
+        self.forgotten.labels().inc(committed.forgotten)
         self.seconds.labels().observe(took_s)
         self.last.labels().set(time.time())
 

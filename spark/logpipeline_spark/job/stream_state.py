@@ -1,5 +1,6 @@
 """The state of each stream in a table: its position, and which bytes of which sources were read. It
-decides which marked messages of a batch bring new bytes, by the collectors' own rule.
+decides which marked messages of a batch bring new bytes, by the collectors' rule for messages
+without checksums: many are decided as one range, and the checksums within it are not known.
 
 Pure: the same messages lead to the same knowledge, however a batch was cut into tasks.
 """
@@ -7,20 +8,16 @@ Pure: the same messages lead to the same knowledge, however a batch was cut into
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from logpipeline import json_text
 from logpipeline.deduplication import NOTHING, Range, SourceState, decide, decode, encode
 from logpipeline_spark.errors import Damaged
-from logpipeline_spark.lines.messages import Seen
+from logpipeline_spark.lines.messages import Run, Seen
 from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.table.state import Kept
-
-# As many as a collector knows. Those without news for the longest time are forgotten first.
-SOURCES_MAX = 250_000
 
 SourceName = tuple[str, str]
 Known = dict[SourceName, SourceState]
@@ -34,48 +31,57 @@ class Wanted(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """The result of a batch for one stream: marked messages that are *wanted*, the sources that
-    *changed* or were forgotten, and two numbers for metrics: bytes that came twice *unmarked*, and
-    how many more bytes are *missing* than before.
+    """The result of a batch for one stream: marked messages that are *wanted*, and the sources that
+    *changed*, as they are known once these are written; the one that changed last stands last.
+    Two numbers for metrics: bytes that came twice *unmarked*, and how many more bytes are *missing*
+    than before.
     """
 
     wanted: tuple[Wanted, ...]
-    changed: tuple[SourceName, ...]
+    changed: Mapping[SourceName, SourceState]
     unmarked_bytes: int
     missing_bytes: int
 
 
-def learn(known: Known, seen: Seen) -> Learned:
-    """Update *known* by what was *seen* in a range of one stream.
-
-    *known* is changed in place; the source that changed last stands last in it.
+def learn(known: Mapping[SourceName, SourceState], seen: Seen) -> Learned:
+    """Return the result of what was *seen* in a range of one stream; *known* was known before.
+    Nothing is changed by it: what is wanted may be deleted before it is written.
     """
     wanted: list[Wanted] = []
-    changed: dict[SourceName, None] = {}
-    unmarked = missing = 0
+    changed: dict[SourceName, SourceState] = {}
+    unmarked = 0
     runs = [(run, False) for run in seen.runs] + [(run, True) for run in seen.marked]
     for run, is_marked in sorted(runs, key=lambda pair: pair[0].first):
         name = (run.host, run.source)
-        before = known.pop(name, NOTHING)
-        # What changed last stands last here as well.
-        changed.pop(name, None)
-        changed[name] = None
+        before = changed.pop(name, None) or known.get(name, NOTHING)
         decision = decide(before, run.batch)
-        known[name] = decision.after
-        missing += decision.after.missing - before.missing
+        changed[name] = decision.after
         new = sum(part.end - part.start for part in decision.ranges)
         if not is_marked:
             unmarked += run.end - run.start - new
         elif decision.ranges:
             wanted.append(Wanted(run.first, decision.ranges))
-    while len(known) > SOURCES_MAX:
-        forgotten = next(iter(known))
-        missing -= known.pop(forgotten).missing
-        changed[forgotten] = None
-    return Learned(tuple(wanted), tuple(changed), unmarked, missing)
+    missing = sum(
+        after.missing - known.get(name, NOTHING).missing for name, after in changed.items()
+    )
+    return Learned(tuple(wanted), changed, unmarked, missing)
 
 
-log = logging.getLogger(__name__)
+def as_written(seen: Seen, written: Mapping[int, Sequence[Range]], gone: Container[int]) -> Seen:
+    """Return *seen* without the marked messages that are *gone*, and with no more of others than
+    what was *written* of them, by sequence, if they were wanted.
+    """
+    marked: list[Run] = []
+    for run in seen.marked:
+        if run.first in gone:
+            continue
+        if run.first not in written:
+            marked.append(run)
+            continue
+        for part in written[run.first]:
+            begins = run.begins and part.start == run.start
+            marked.append(run._replace(start=part.start, end=part.end, begins=begins))
+    return Seen(seen.runs, tuple(marked))
 
 
 @dataclass(slots=True)

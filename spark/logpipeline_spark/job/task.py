@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from math import ceil
 
 import numpy as np
@@ -62,7 +63,7 @@ class Task:
 class Part:
     """The result for a part that begins at *first*: the *rows* that were written, the bytes that
     were *seen*, and the *lost* sequences, as pairs of first and last, that were deleted before they
-    were read.
+    were read. *gone* are the marked messages that were wanted and did not come.
     """
 
     stream: str
@@ -70,14 +71,18 @@ class Part:
     rows: int
     seen: Seen
     lost: tuple[tuple[int, int], ...] = ()
+    gone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The files that a task wrote, and the results for its parts."""
+    """The files that a task wrote, none of them before it had *begun*, and the results for its
+    parts.
+    """
 
     files: tuple[FileEntry, ...]
     parts: tuple[Part, ...]
+    begun: datetime = field(compare=False)
 
 
 def run(work: Work, task: Task, attempt: int = 0) -> Done:
@@ -87,7 +92,7 @@ def run(work: Work, task: Task, attempt: int = 0) -> Done:
         Refused: the server or the storage refuses a request.
     """
     name = _name(work, task, attempt)
-    counts = _Counts()
+    counts, begun = _Counts(), datetime.now(UTC)
     with Client(work.options) as client:
         readers = [_Reader(work, task, part, client, counts) for part in task.parts]
         files = write_ranges(work.storage, (reader.tables() for reader in readers), name)
@@ -97,7 +102,8 @@ def run(work: Work, task: Task, attempt: int = 0) -> Done:
         for area, of_area in ((ROLLUP_MINUTE, by_minute(found)), (ROLLUP_SOURCE, by_source(found))):
             files += write_range(work.storage, [of_area], name, area=area)
     reach("table.task-done")
-    return Done(files=tuple(files), parts=tuple(reader.part_done() for reader in readers))
+    parts = tuple(reader.part_done() for reader in readers)
+    return Done(files=tuple(files), parts=parts, begun=begun)
 
 
 def bundled(parts: Sequence[RangeTask], tasks_min: int) -> list[Task]:
@@ -180,6 +186,7 @@ class _Reader:
     rows: int = 0
     seen: list[Seen] = field(default_factory=list)
     lost: list[tuple[int, int]] = field(default_factory=list)
+    came: set[int] = field(default_factory=set)
 
     def tables(self) -> Iterator[pa.Table]:
         options, part = self.work.options, self.part
@@ -202,6 +209,9 @@ class _Reader:
             rows=self.rows,
             seen=joined(self.seen),
             lost=tuple(self.lost),
+            gone=tuple(
+                each.sequence for each in self._wanted() or () if each.sequence not in self.came
+            ),
         )
 
     def _wanted(self) -> tuple[Wanted, ...] | None:
@@ -209,6 +219,7 @@ class _Reader:
 
     def _chosen(self, group: Sequence[Opened], wanted: Sequence[Wanted] | None) -> list[Opened]:
         if wanted is not None:
+            self.came.update(opened.message.sequence for opened in group)
             return cut(group, wanted)
         self.seen.append(seen_of(group))
         # A task does not know whether marked messages are new.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -29,8 +30,12 @@ VERSION = 1
 # A start reads at most so many objects, and at most as many changed rows as there are rows.
 DIFFERENCES_MAX = 64
 ROWS_MIN = 1000
-# 250,000 sources of some 300 bytes; a damaged object must not take all memory.
+# Four times what sources may take: in the keys of rows, some characters of their names take twice
+# as much. A damaged object must not take all memory.
 STATE_BYTES_MAX = 512 * 1024 * 1024
+# Losses of a stream that are listed, of each kind: holes between ranges, and parts of ranges. The
+# whole cover is in each state, and a table that is always too slow loses messages at each batch.
+LOSSES_LISTED_MAX = 64
 LEVEL = 3
 _ADVICE = "restore it from a backup, or run `logpipeline table rebuild`"
 
@@ -46,11 +51,13 @@ class WrongRange(Refused):
 class Cover:
     """*read* holds each stream's ranges in the order of their batches, joined where they adjoin;
     *lost* what was deleted before it was read: parts of them, or what was before the first range of
-    an incarnation.
+    an incarnation. Of many losses the newest are listed; *unlisted* counts the messages of others,
+    whose ranges are joined.
     """
 
     read: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     lost: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    unlisted: Mapping[str, int] = field(default_factory=dict)
 
     def end_of(self, stream: str) -> Range | None:
         """Return the range in which the committed part of *stream* ends."""
@@ -71,37 +78,46 @@ class Cover:
         Raises:
             WrongRange: a range overlaps the committed ones, or leaves a hole that is not named.
         """
-        read = dict(self.read)
+        read, gone, unlisted = dict(self.read), dict(self.lost), Counter(self.unlisted)
         for stream, found in ranges.items():
-            read[stream] = _joined(stream, read.get(stream, ()), found, stream in skipped)
-        gone = dict(self.lost)
+            joined = _joined(stream, read.get(stream, ()), found, stream in skipped)
+            read[stream], count = _without_old_holes(joined)
+            unlisted[stream] += count
         for stream, parts in (lost or {}).items():
-            gone[stream] = (*gone.get(stream, ()), *parts)
-        return Cover(read, gone)
+            listed = _adjoined((*gone.get(stream, ()), *parts))
+            gone[stream] = listed[-LOSSES_LISTED_MAX:]
+            unlisted[stream] += sum(map(_size, listed[:-LOSSES_LISTED_MAX]))
+        return Cover(read, gone, +unlisted)
 
     def missing(self) -> Iterator[tuple[str, Range]]:
         """Give what was deleted before it was read: the sequences between two ranges of one
-        incarnation of a stream, and what is in *lost*.
+        incarnation of a stream, and what is in *lost*. What is *unlisted* comes on top.
         """
         for stream, ranges in sorted(self.read.items()):
             for one, following in itertools.pairwise(ranges):
-                if one.incarnation == following.incarnation:
-                    yield stream, Range(one.incarnation, one.last + 1, following.first - 1)
+                if (hole := _hole(one, following)) is not None:
+                    yield stream, hole
             for gone in self.lost.get(stream, ()):
                 yield stream, gone
 
     def to_data(self) -> Any:
         """Return this as JSON values."""
-        return {"read": _to_data(self.read), "lost": _to_data(self.lost)}
+        return {
+            "read": _to_data(self.read),
+            "lost": _to_data(self.lost),
+            "unlisted": dict(self.unlisted),
+        }
 
     @staticmethod
     def from_data(data: Any) -> Cover:
         """Read what `to_data` gave.
 
         Raises:
-            ValueError, KeyError, TypeError: it is something else.
+            ValueError, KeyError, TypeError, AttributeError: it is something else.
         """
-        return Cover(_from_data(data["read"]), _from_data(data["lost"]))
+        # A former version lists all.
+        unlisted = {str(stream): int(n) for stream, n in data.get("unlisted", {}).items()}
+        return Cover(_from_data(data["read"]), _from_data(data["lost"]), unlisted)
 
 
 def _joined(
@@ -129,6 +145,47 @@ def _joined(
             )
         return (*ranges, found)
     return (*ranges[:-1], Range(last.incarnation, last.first, found.last))
+
+
+def _hole(one: Range, following: Range) -> Range | None:
+    """Return what is missing between two neighbours, None if each is of another incarnation."""
+    if one.incarnation != following.incarnation:
+        return None
+    return Range(one.incarnation, one.last + 1, following.first - 1)
+
+
+def _without_old_holes(ranges: tuple[Range, ...]) -> tuple[tuple[Range, ...], int]:
+    """Return *ranges* with `LOSSES_LISTED_MAX` holes at most, and how many messages the others
+    have, whose neighbours are joined.
+    """
+    holes = [_hole(*pair) for pair in itertools.pairwise(ranges)]
+    excess = sum(hole is not None for hole in holes) - LOSSES_LISTED_MAX
+    if excess <= 0:
+        return ranges, 0
+    made, count = [ranges[0]], 0
+    for hole, found in zip(holes, ranges[1:], strict=True):
+        if hole is None or excess <= 0:
+            made.append(found)
+            continue
+        made[-1] = replace(made[-1], last=found.last)
+        count += _size(hole)
+        excess -= 1
+    return tuple(made), count
+
+
+def _adjoined(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+    """Return *ranges*, with those joined that continue the one before."""
+    made: list[Range] = []
+    for found in ranges:
+        if made and (made[-1].incarnation, made[-1].last + 1) == (found.incarnation, found.first):
+            made[-1] = replace(made[-1], last=found.last)
+        else:
+            made.append(found)
+    return tuple(made)
+
+
+def _size(found: Range) -> int:
+    return found.last - found.first + 1
 
 
 def _to_data(ranges: Mapping[str, tuple[Range, ...]]) -> Any:
@@ -245,6 +302,9 @@ class States:
         """Store *state*, with the stored form of all streams (*kept*), under the number of its
         transaction. Return it in the form from which the next one continues; None if another writer
         took the number.
+
+        Raises:
+            Refused: it is larger than `load` reads.
         """
         changed = {stream: each.changed for stream, each in kept.items() if each.changed}
         count = sum(map(len, changed.values()))
@@ -284,6 +344,12 @@ class States:
         # Two writers of the same name may store the same state, and one of them has to lose.
         data["nonce"] = str(uuid4())
         body = json_text.dump(data).encode()
+        if len(body) > STATE_BYTES_MAX:
+            # No start could read it. The former state stays, and its batch is read again.
+            raise Refused(
+                f"{self._where(state.transaction)} would have {len(body)} bytes, and a state has "
+                f"{STATE_BYTES_MAX} at most: nothing was committed."
+            )
         packed = zstd.Compressor(LEVEL).compress(body)
         head = f"state {VERSION} {zlib.crc32(packed):08x} {len(packed)}\n".encode()
         return self._storage.put_if_absent(_path(state.transaction), head + packed)

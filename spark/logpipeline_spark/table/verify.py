@@ -27,7 +27,7 @@ _KEYS = pa.schema([SCHEMA.field(name) for name in KEY])
 @dataclass(frozen=True, slots=True)
 class Report:
     """The result: *problems* are damage; *skipped* messages were deleted before they were read, and
-    the table records them.
+    the table records the ranges of the newest, and counts the messages of older ones (*unlisted*).
 
     *unneeded* files belong to a batch that is not committed yet, or upkeep has replaced them and
     removes them later.
@@ -37,6 +37,7 @@ class Report:
     rows: int
     covered: Mapping[str, tuple[Range, ...]]
     skipped: tuple[tuple[str, Range], ...]
+    unlisted: Mapping[str, int]
     unneeded: tuple[str, ...]
     strange: tuple[str, ...]
     problems: tuple[str, ...]
@@ -56,6 +57,11 @@ class Report:
             said.append(
                 f"{stream} ({hole.incarnation}): {hole.first} to {hole.last} were deleted "
                 "before they were read."
+            )
+        for stream, count in sorted(self.unlisted.items()):
+            said.append(
+                f"{stream}: {count} more were deleted before they were read, longer ago; the table "
+                "does not list their ranges any more."
             )
         if self.unneeded:
             said.append(
@@ -101,6 +107,7 @@ def verify(storage: Storage, logs: Logs) -> Report:
         rows=sum(entry.rows for entry in files[LINES]),
         covered=state.cover.read,
         skipped=tuple(state.cover.missing()),
+        unlisted=dict(state.cover.unlisted),
         unneeded=tuple(path for path in others if is_ours(name_of(path))),
         strange=tuple(path for path in others if not is_ours(name_of(path))),
         problems=tuple(problems),

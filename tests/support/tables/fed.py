@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from logpipeline.spans import Span, joined
+from logpipeline_spark.job.knowledge import Knowledge
 from logpipeline_spark.job.stream_state import Known, StreamState, learn
 from logpipeline_spark.job.task import RESENT, cut, within
 from logpipeline_spark.lines.arrow import tables_of
@@ -104,6 +105,7 @@ class Job:
         self.table = lake.open()
         heads, rows = self.table.state.heads, self.table.rows
         self.state = StreamState.of(heads.get(STREAM), rows.get(STREAM, {}), where="the test")
+        self.knowledge = Knowledge({STREAM: self.state})
 
     @property
     def known(self) -> Known:
@@ -128,11 +130,12 @@ class Job:
         name = FileName(STREAM, end.incarnation, first, last, self.table.writer)
         added = self._written(name, fresh) + self._written(replace(name, kind=RESENT), again)
         self.state.position = end
+        self.knowledge.take({STREAM: learned})
         self.table.commit_batch(
             str(first),
             {STREAM: Range(end.incarnation, first, last)},
             added,
-            {STREAM: self.state.kept(learned.changed)},
+            self.knowledge.kept(),
         )
         return sum(table.num_rows for table in (*fresh, *again))
 

@@ -80,7 +80,9 @@ class Streams:
         return int(self._run(lambda js: js.publish(subject, data, headers)).sequence)
 
     def send(self, host: str, *lines: str, **changes: Any) -> int:
-        """Store *lines* of *host*, as its shipper would, and return the sequence."""
+        """Store *lines* of *host*, as its shipper would, and return the sequence. Another *attempt*
+        to send the same bytes has an id of its own.
+        """
         return self._send(host, "".join(f"{line}\n" for line in lines).encode(), changes)
 
     def send_piece(self, host: str, text: str, *, is_first: bool, is_last: bool) -> int:
@@ -90,11 +92,13 @@ class Streams:
 
     def _send(self, host: str, data: bytes, changes: dict[str, Any]) -> int:
         changes = {"format": "plain", "source": "/var/log/app.log"} | changes
+        attempt = changes.pop("attempt", "")
         batch = batch_for(data, self._offsets[host], **changes)
         self._offsets[host] = batch.end
         key = source_key("test", host, batch.source)
+        identifier = message_id(key, batch, attempt=attempt)
         subject = Subjects("logs", PARTITIONS).of_host(host)
-        return self.publish(subject, data, encode_headers(batch, message_id(key, batch)))
+        return self.publish(subject, data, encode_headers(batch, identifier))
 
     def options(self, **changes: str) -> dict[str, str]:
         """Return options of the data source that read both streams."""
