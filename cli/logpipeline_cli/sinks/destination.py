@@ -18,8 +18,8 @@ from logpipeline_cli.errors import CliError
 
 T = TypeVar("T")
 
-# A request holds so many bytes of lines, unless one line alone has more. It is no option: parts of
-# a batch that comes again must be those of the first time. Elasticsearch takes 100 MB, Loki 4 MB.
+# A request has so many bytes, unless one line alone has more. It is no option: parts of a batch
+# that comes again must be those of the first time. Elasticsearch takes 100 MB, Loki 4 MiB.
 REQUEST_BYTES_MAX = 4 * 2**20
 
 
@@ -76,18 +76,23 @@ def created_of(batch: Batch) -> str:
     return f"{time_ns_of(batch.created):x}"
 
 
-def parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield *items* in order, in parts of at most `REQUEST_BYTES_MAX` bytes as *size_of* counts
-    them; a larger item is a part by itself. The same items always give the same parts.
+def parts(items: Iterable[T], size_of: Callable[[T, T | None], int]) -> Iterator[list[T]]:
+    """Yield *items* in order, in parts of at most `REQUEST_BYTES_MAX` bytes; a larger item is a
+    part by itself. The same items always give the same parts.
+
+    *size_of* is given an item and the one before it in its part, and returns by how many bytes the
+    item makes the request longer, as it is sent.
     """
     part: list[T] = []
     size = 0
     for item in items:
-        if part and size + size_of(item) > REQUEST_BYTES_MAX:
+        more = size_of(item, part[-1] if part else None)
+        if part and size + more > REQUEST_BYTES_MAX:
             yield part
             part, size = [], 0
+            more = size_of(item, None)
         part.append(item)
-        size += size_of(item)
+        size += more
     if part:
         yield part
 

@@ -161,7 +161,7 @@ def _items(answer: Answer, count: int) -> list[_Item]:
         raise ValueError(str(error)) from error
 
 
-def _size(document: bytes) -> int:
+def _size(document: bytes, _: bytes | None) -> int:
     return max(len(document), ITEM_BYTES_MAX)
 
 
