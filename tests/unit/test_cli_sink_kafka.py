@@ -18,7 +18,7 @@ from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.main import main
 from logpipeline_cli.sinks import kafka
-from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
+from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain, line_names
 from logpipeline_cli.sinks.kafka_errors import Heard, TooLarge
 from logpipeline_cli.sinks.kafka_options import KafkaOptions, kafka_options
 from logpipeline_cli.sinks.kafka_records import shape_of
@@ -139,7 +139,7 @@ def test_a_line_says_where_it_is_from() -> None:
     assert shape.topic_of(container) == "logs-shop-node-a"
     assert shape.key_of(container) == b"node-a"
     assert first.headers == [
-        ("id", b"LOGS_7-18d-7-0"),
+        ("id", line_names(container, "18d")[0].encode()),
         ("host", b"node-a"),
         ("namespace", b"shop"),
         ("pod", b"web"),

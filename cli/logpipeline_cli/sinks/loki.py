@@ -2,25 +2,24 @@
 
 Loki drops an entry that has the labels, the timestamp, the line and the structured metadata of one
 that is still in the open block of its stream, 256 KB unless its configuration says otherwise. That
-is what makes a small batch that comes again harmless. So the metadata name the message that a line
-came in, and not its batch, which is cut in another way when it comes again; and two lines of
-different messages are never one.
+is what makes a small batch that comes again harmless. So the metadata hold a name that the line
+always has, and not that of its batch, which is cut in another way when it comes again; and two
+lines are never one.
 
-Within a message, which may hold the same line twice, Loki would drop the second one; and it knows
-no order among entries of one timestamp. So the lines of a message that have the same time get
-timestamps that are a nanosecond apart, always the same ones.
+Loki knows no order among entries of one timestamp. So the lines of a message that have the same
+time get timestamps that are a nanosecond apart, always the same ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from logpipeline.consuming.message import Batch, Line, Message
 from logpipeline_cli.errors import UsageError
-from logpipeline_cli.sinks.destination import created_of, readable
+from logpipeline_cli.sinks.destination import created_of, line_names, readable
 from logpipeline_cli.sinks.http_client import HttpClient, http_options
 from logpipeline_cli.sinks.json_requests import Form, Piece, encoded
 
@@ -51,18 +50,18 @@ def entries(batch: Batch, more: Mapping[str, str]) -> list[Entry]:
     return [
         entry
         for message in batch.messages
-        for entry in _of_message(message, f"{batch.stream}-{created}-{message.sequence}", more)
+        for entry in _of_message(message, line_names(message, created), more)
     ]
 
 
-def _of_message(message: Message, name: str, more: Mapping[str, str]) -> Iterator[Entry]:
+def _of_message(message: Message, names: Sequence[str], more: Mapping[str, str]) -> Iterator[Entry]:
     """Yield the entries of *message*. It takes a time in proportion to their number, however many
     are equal.
     """
     last_ns: dict[Labels, int] = {}
     # Of each time that is taken, a later one that may be free: all between are taken, too.
     later_ns: dict[tuple[Labels, int, str], int] = {}
-    for line in message.lines:
+    for name, line in zip(names, message.lines, strict=True):
         text, exact = readable(line.text)
         labels, own_ns = _labels(line, more), line.time_ns
         last = last_ns.get(labels, 0)
@@ -73,7 +72,7 @@ def _of_message(message: Message, name: str, more: Mapping[str, str]) -> Iterato
         later_ns[taken] = later_ns[labels, own_ns, text] = time_ns + 1
         last_ns[labels] = time_ns
         metadata = {
-            "message_id": name,
+            "line_id": name,
             "source": readable(line.source.encode("utf-8", "surrogateescape"))[0],
             "stream": line.stream,
             "message_base64": exact,

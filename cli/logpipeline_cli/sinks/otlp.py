@@ -13,7 +13,7 @@ from typing import Any
 from logpipeline import json_text
 from logpipeline.consuming.message import Batch, Line
 from logpipeline.origin import Origin
-from logpipeline_cli.sinks.destination import Refused, name_of, readable
+from logpipeline_cli.sinks.destination import Refused, created_of, line_names, readable
 from logpipeline_cli.sinks.http_client import Answer, HttpClient, http_options
 from logpipeline_cli.sinks.json_requests import Form, Piece, encoded
 
@@ -28,11 +28,11 @@ FORM = Form(
 
 def records(batch: Batch) -> Iterator[Piece]:
     """Yield the records of *batch*, grouped by the resource that they are from."""
-    name = name_of(batch)
+    created = created_of(batch)
     for message in batch.messages:
         resource = encoded(_resource(message.origin))
-        for index, line in enumerate(message.lines):
-            yield Piece(resource, encoded(_record(line, f"{name}-{message.sequence}-{index}")))
+        for name, line in zip(line_names(message, created), message.lines, strict=True):
+            yield Piece(resource, encoded(_record(line, name)))
 
 
 def _record(line: Line, uid: str) -> dict[str, Any]:
