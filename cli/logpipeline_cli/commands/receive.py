@@ -16,9 +16,10 @@ from logpipeline_cli.errors import CliError, UsageError
 from logpipeline_cli.receiving.file_names import BadTemplate, NameTemplate
 from logpipeline_cli.receiving.framing import LF, NUL
 from logpipeline_cli.receiving.journal import PROGRAM, Journal, JournalConfig
+from logpipeline_cli.receiving.redo import SpoolBroken
 from logpipeline_cli.receiving.service import ReceiverConfig, Source
 from logpipeline_cli.receiving.service import run as serve
-from logpipeline_cli.receiving.spool import SpoolBroken, SpoolFull
+from logpipeline_cli.receiving.spool import SpoolFull
 from logpipeline_cli.receiving.syslog_server import VARIABLES, SyslogConfig, SyslogServer
 from logpipeline_cli.receiving.tls import BadCertificate, ServerTls
 
