@@ -63,9 +63,12 @@ def _journald(args: argparse.Namespace) -> int:
         raise CliError(f"{PROGRAM} is not installed {where}: it comes with systemd")
     if args.chroot and os.geteuid():
         raise CliError("--chroot needs root, with the capability SYS_CHROOT in a container")
-    words = [f"--directory={args.directory}"] if args.directory else []
-    words += [f"--unit={unit}" for unit in args.unit]
-    config = JournalConfig(options=tuple(words), output=args.output, root=args.chroot)
+    config = JournalConfig(
+        options=(f"--directory={args.directory}",) if args.directory else (),
+        filters=tuple(f"--unit={unit}" for unit in args.unit),
+        output=args.output,
+        root=args.chroot,
+    )
     return _receive(args, lambda metrics: Journal(config, metrics))
 
 
