@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from components.journal import JOURNAL_REMOTE, Journal
 from components.receiving import Receiver
+from logpipeline.observe.metrics import Metrics
+from logpipeline_cli.receiving import journal as journals
+from logpipeline_cli.receiving import service
+from logpipeline_cli.receiving.committer import Committer
+from logpipeline_cli.receiving.service import ReceiverConfig
+from logpipeline_cli.receiving.spool import Spool, SpoolFull
 from waiting import eventually
 
 # A journalctl whose journal is a file: a row is an entry, with its sequence's id, its number in it,
@@ -156,3 +167,56 @@ async def test_another_unit_is_followed_from_the_position_on(
 
     assert await read(receiver, len(first) + 1) == [*first, "1 6"]
     assert await gaps(receiver) == (0, 0)
+
+
+@pytest.mark.skipif(
+    not (shutil.which("journalctl") and Path(JOURNAL_REMOTE).exists()),
+    reason="journalctl or systemd-journal-remote is missing (tests/faults/packages.txt)",
+)
+async def test_a_file_that_is_removed_while_the_disk_is_full_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real journalctl reads no more of it than it has begun with."""
+    written = Journal(tmp_path / "journal")
+    written.write(6000)
+    first = written.rotate(500)
+    commit, has_room = Spool.commit, asyncio.Event()
+
+    def full(spool: Spool, *given: Any) -> None:
+        if not has_room.is_set():
+            raise SpoolFull("full")
+        commit(spool, *given)
+
+    small = functools.partial(Committer, waiting_bytes_max=100_000)
+    monkeypatch.setattr(service, "Committer", small)
+    monkeypatch.setattr(Spool, "commit", full)
+    stop, made = asyncio.Event(), list[Metrics]()
+    config = ReceiverConfig(
+        folder=tmp_path / "received",
+        http=("127.0.0.1", 0),
+        waits=True,
+        rotate_bytes=1 << 26,
+        keep=3,
+    )
+
+    def make(metrics: Metrics) -> journals.Journal:
+        made.append(metrics)
+        options = (f"--directory={written.folder}",)
+        return journals.Journal(journals.JournalConfig(options=options), metrics)
+
+    running = asyncio.create_task(service.run(config, make, stop))
+    await eventually(
+        lambda: bool(made) and (made[0].value("waiting_bytes") or 0) > 100_000, what="it waits"
+    )
+    first.unlink()
+    has_room.set()
+    file = config.folder / "journal.log"
+    last = f'"MESSAGE":"{written.written[-1]}"'
+    await eventually(lambda: file.exists() and last in file.read_text(), what="the last entry")
+    stop.set()
+    await running
+
+    received = len(file.read_text().splitlines())
+    assert 500 < received < len(written.written)
+    assert made[0].value("journal_gaps_total") == 1
+    assert made[0].value("journal_missing_total") == len(written.written) - received
