@@ -35,6 +35,7 @@ from logpipeline_cli.sinks.destination import (
     Refused,
     TryAgain,
     created_of,
+    line_names,
     name_of,
 )
 from logpipeline_cli.sinks.http_client import (
@@ -208,19 +209,20 @@ def test_lines_that_loki_would_take_for_one_are_told_apart() -> None:
     assert len({(entry.labels, entry.time_ns, entry.text) for entry in found}) == 10
     assert found == loki.entries(batch_of([message(1, b"retrying\n" * 10)]), {"job": "shop"})
     assert found[0].labels == (("host", "node-a"), ("job", "shop"))
-    name = f"LOGS_7-{created_of(batch)}-1"
-    assert found[0].metadata == {"message_id": name, "source": "/var/log/app.log"}
+    name = line_names(batch.messages[0], created_of(batch))[0]
+    assert found[0].metadata == {"line_id": name, "source": "/var/log/app.log"}
 
 
 def test_an_otlp_record_has_an_id_that_stays() -> None:
     """And says where its line is from, in OpenTelemetry's words."""
     batch = plain_batch(b"one", b"two", first=5)
-    first, second = otlp.records(batch)
+    first, second = (json.loads(record.data) for record in otlp.records(batch))
 
-    uid = {"key": "log.record.uid", "value": {"stringValue": f"{name_of(batch)}-5-0"}}
-    assert first.data["attributes"][0] == uid
-    assert first.data["attributes"][0] != second.data["attributes"][0]
-    assert first.data["timeUnixNano"] == str(batch.messages[0].time_ns)
+    name = line_names(batch.messages[0], created_of(batch))[0]
+    uid = {"key": "log.record.uid", "value": {"stringValue": name}}
+    assert first["attributes"][0] == uid
+    assert first["attributes"][0] != second["attributes"][0]
+    assert first["timeUnixNano"] == str(batch.messages[0].time_ns)
 
 
 async def test_records_that_an_otlp_receiver_rejects_are_no_success() -> None:
@@ -252,6 +254,22 @@ async def test_each_document_has_an_outcome(statuses: list[int], error: type[Exc
         with pytest.raises(error):
             await destination.write(plain_batch(b"one", b"two"))
         await destination.close()
+
+
+async def test_the_lines_that_were_taken_are_known_when_a_dead_letter_is_sent_again() -> None:
+    """It is stored anew, under another sequence."""
+    server = Search(statuses=deque([201, 400, 201, 400]))
+    with server.serving():
+        args = arguments("opensearch", "--url", server.url, "--index", "logs")
+        destination = opensearch.destination_of(args)
+        data = b"one\ntwo\nthree\n"
+        with pytest.raises(Refused):
+            await destination.write(batch_of([message(41, data, start=0)]))
+        server.statuses.clear()
+        await destination.write(batch_of([message(97, data, start=0)]))
+        await destination.close()
+
+    assert sorted(server.texts()) == [b"one", b"three", b"two"]
 
 
 @dataclass

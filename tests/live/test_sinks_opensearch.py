@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,19 @@ async def test_a_line_that_the_mapping_refuses_is_named(search: OpenSearch) -> N
         with pytest.raises(Refused, match=r"answered 400 to a line: .*mapper_parsing_exception"):
             await write(search, "numbers", batch)
     assert search.texts("numbers") == [b"1", b"3"]
+
+
+async def test_a_message_that_is_sent_again_is_there_once(search: OpenSearch) -> None:
+    """Some of its lines were taken before the mapping took the others."""
+    properties: dict[str, Any] = {"message": {"type": "long"}}
+    search.ask("PUT", "/mended", {"mappings": {"properties": properties}})
+    data = b"1\nmany\n3\n"
+    with pytest.raises(Refused, match="mapper_parsing_exception"):
+        await write(search, "mended", batch_of([message(41, data, start=0)]))
+    properties["message"]["ignore_malformed"] = True
+    search.ask("PUT", "/mended/_mapping", {"properties": properties})
+    await write(search, "mended", batch_of([message(97, data, start=0)]))
+    assert sorted(search.texts("mended")) == [b"1", b"3", b"many"]
 
 
 async def test_an_index_that_takes_no_lines_blames_no_message(search: OpenSearch) -> None:

@@ -18,7 +18,7 @@ from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.main import main
 from logpipeline_cli.sinks import kafka
-from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
+from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain, line_names
 from logpipeline_cli.sinks.kafka_errors import Heard, TooLarge
 from logpipeline_cli.sinks.kafka_options import KafkaOptions, kafka_options
 from logpipeline_cli.sinks.kafka_records import shape_of
@@ -139,7 +139,7 @@ def test_a_line_says_where_it_is_from() -> None:
     assert shape.topic_of(container) == "logs-shop-node-a"
     assert shape.key_of(container) == b"node-a"
     assert first.headers == [
-        ("id", b"LOGS_7-18d-7-0"),
+        ("id", line_names(container, "18d")[0].encode()),
         ("host", b"node-a"),
         ("namespace", b"shop"),
         ("pod", b"web"),
@@ -166,13 +166,25 @@ def test_a_plain_line_is_what_was_written() -> None:
 
 def test_lines_that_kafka_has_are_known_by_number_and_time() -> None:
     """A server that lost its tail gives a number to a later message, which is another one."""
-    written = message(7, b"one\n")
+    before, written, after = (message(sequence, b"one\n") for sequence in (6, 7, 8))
     position = Position(7, written.time_ns)
 
-    assert position.covers(written)
-    assert position.covers(message(6, b"before\n"))
-    assert not position.covers(message(8, b"next\n"))
-    assert not Position(7, written.time_ns - 1).covers(written)
+    assert position.left_of([before, written, after]) == [after]
+    assert position.left_of([before]) == position.left_of([written]) == []
+    assert position.left_of([after]) == [after]
+    later = Position(7, written.time_ns - 1)
+    assert later.left_of([written]) == [written]
+    assert later.left_of([before, written]) == [before, written]
+    # The one at the position was deleted.
+    assert position.left_of([before, after]) == [after]
+
+
+def test_a_clock_that_was_set_back_repeats_no_line() -> None:
+    """Within a batch a later message may have an earlier time: it is the last one's that counts."""
+    first, last, after = (message(sequence, b"one\n") for sequence in (3, 10, 11))
+    first.time_ns = last.time_ns + 1
+
+    assert Position(10, last.time_ns).left_of([first, last, after]) == [after]
 
 
 def test_each_stream_has_an_identity_of_its_own() -> None:

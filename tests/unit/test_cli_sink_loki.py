@@ -32,12 +32,12 @@ def test_equal_lines_get_the_first_times_that_are_free() -> None:
 
 
 def test_equal_lines_of_two_messages_are_two() -> None:
-    """By the message's name, which stays however the batch is cut."""
+    """By the line's name, which stays however the batch is cut."""
     both = [message(1, cri(0), form="cri"), message(2, cri(0), form="cri")]
     first, second = loki.entries(batch_of(both), {})
 
     assert first[:3] == second[:3]
-    assert first.metadata["message_id"] != second.metadata["message_id"]
+    assert first.metadata["line_id"] != second.metadata["line_id"]
     assert loki.entries(batch_of(both[1:]), {}) == [second]
 
 

@@ -13,15 +13,8 @@ import pytest
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving import committer
 from logpipeline_cli.receiving.committer import Committer
-from logpipeline_cli.receiving.spool import (
-    REDO,
-    Record,
-    Spool,
-    SpoolFull,
-    SyncFailed,
-    Write,
-    records_of,
-)
+from logpipeline_cli.receiving.redo import REDO, Record, Write, records_of
+from logpipeline_cli.receiving.spool import Spool, SpoolFull, SyncFailed
 
 
 async def test_a_sync_that_fails_in_a_quiet_moment_ends_the_receiver(

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from logpipeline.observe.metrics import Metrics
 from logpipeline_cli.receiving import journal
 from logpipeline_cli.receiving.journal import Journal, JournalConfig
-from logpipeline_cli.receiving.journal_entries import Entry, EntryReader, text_line
+from logpipeline_cli.receiving.journal_entries import (
+    SEQUENCES_MAX,
+    Entry,
+    EntryReader,
+    Jump,
+    Numbers,
+    text_line,
+)
 
 
 def printed(message: str, cursor: str) -> bytes:
@@ -100,11 +107,9 @@ class Printing:
         return piece
 
 
-@pytest.mark.parametrize(
-    ("cursor", "start"), [("c1", "--after-cursor=c1"), ("gone", "--cursor=c1")]
-)
+@pytest.mark.parametrize(("cursor", "gaps"), [("c1", 0), ("gone", 1)])
 async def test_a_look_at_the_position_holds_no_more_than_a_piece(
-    monkeypatch: pytest.MonkeyPatch, cursor: str, start: str
+    monkeypatch: pytest.MonkeyPatch, cursor: str, gaps: int
 ) -> None:
     """The entry there may be a core dump of hundreds of MiB."""
     monkeypatch.setattr(journal, "READ_BYTES", 1000)
@@ -115,8 +120,37 @@ async def test_a_look_at_the_position_holds_no_more_than_a_piece(
         yield process
 
     monkeypatch.setattr(Journal, "_journalctl", printing)
-    looking = Journal(JournalConfig(), Metrics("receiver"))
+    metrics = Metrics("receiver")
+    looking = Journal(JournalConfig(), metrics)
     looking._cursor = cursor
 
-    assert await looking._start() == start
+    assert await looking._start() == "--cursor=c1"
+    assert metrics.value("journal_gaps_total") == gaps
     assert set(process.sizes) == {1000}
+
+
+def cursor(number: int, sequence: int = 1) -> str:
+    """Return a cursor as journalctl prints it."""
+    return f"s={sequence:032x};i={number:x};b={1:032x};m=1;t=1;x=1"
+
+
+def test_a_jump_of_the_numbers_is_seen() -> None:
+    """With what is missing, and the entry before it in its sequence."""
+    numbers = Numbers()
+    shared = [(1, 1), (2, 1), (3, 2), (4, 2), (5, 1)]
+
+    assert [numbers.note(cursor(*each)) for each in shared] == [None] * 5
+    assert numbers.note(cursor(16)) == Jump(cursor(5), 10)
+    assert numbers.note(cursor(16)) is None
+    assert numbers.note(cursor(17)) is None
+    assert numbers.note("c") is None
+    assert numbers.note(cursor(2)) is None
+
+
+def test_sequences_that_are_known_are_bounded() -> None:
+    """Of many, those that were read last."""
+    numbers = Numbers()
+    for sequence in range(SEQUENCES_MAX + 2):
+        numbers.note(cursor(1, sequence))
+
+    assert len(numbers._last) == SEQUENCES_MAX

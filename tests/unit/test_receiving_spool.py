@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 from logpipeline.filelock import FileLocked
 from logpipeline_cli.receiving import spool
 from logpipeline_cli.receiving.file_names import BadTemplate, NameTemplate
-from logpipeline_cli.receiving.spool import (
-    OVERFLOW,
-    REDO,
-    Record,
-    Spool,
-    SpoolBroken,
-    SpoolFull,
-    SyncFailed,
-    Write,
-    encode,
-    records_of,
-)
+from logpipeline_cli.receiving.redo import REDO, Place, Record, Write, encode
+from logpipeline_cli.receiving.spool import OVERFLOW, Spool, SpoolFull, SyncFailed
 from logpipeline_shipper.files.rotation_names import rotation_of
 
 
@@ -33,8 +23,10 @@ def test_what_was_written_before_a_crash_is_completed_in_its_place(tmp_path: Pat
     Spool(tmp_path).close()
     (tmp_path / "a.log").write_bytes(b"one\ntw")
     record = Record((Write("a.log", 4, b"two\n"), Write("b/c.log", 0, b"x\n")), {"cursor": "c"})
-    with (tmp_path / REDO).open("ab") as file:
-        file.write(encode(record) + encode(record)[:-1])
+    place = Place("0" * 8)
+    records = (Record((), None), record, record)
+    logged = [encode(each, place._replace(number=at)) for at, each in enumerate(records)]
+    (tmp_path / REDO).write_bytes(b"".join(logged)[:-1])
 
     with Spool(tmp_path) as again:
         assert again.state == {"cursor": "c"}
@@ -310,25 +302,6 @@ def test_a_start_makes_the_names_of_files_durable(
     monkeypatch.setattr(spool, "_sync_folder", noted)
     Spool(tmp_path).close()
     assert synced == [tmp_path / "host", tmp_path]
-
-
-@given(st.binary(max_size=200))
-def test_any_redo_log_is_read_or_refused(raw: bytes) -> None:
-    """By the error that says what to do; a torn record is left out."""
-    whole = encode(Record((Write("a.log", 0, b"x\n"),), None))
-    try:
-        records = list(records_of(whole + raw))
-    except SpoolBroken:
-        return
-    assert records[0].writes == (Write("a.log", 0, b"x\n"),)
-
-
-def test_a_damaged_record_before_others_is_told() -> None:
-    """No crash leaves one: lines that were acknowledged would be missing."""
-    record = encode(Record((Write("a.log", 0, b"x\n"),), None))
-
-    with pytest.raises(SpoolBroken, match="move it out"):
-        list(records_of(record.replace(b"x", b"y") + record))
 
 
 TEMPLATE = NameTemplate("{host}/{app}.log", frozenset({"host", "app"}))

@@ -16,9 +16,10 @@ from logpipeline_cli.errors import CliError, UsageError
 from logpipeline_cli.receiving.file_names import BadTemplate, NameTemplate
 from logpipeline_cli.receiving.framing import LF, NUL
 from logpipeline_cli.receiving.journal import PROGRAM, Journal, JournalConfig
+from logpipeline_cli.receiving.redo import SpoolBroken
 from logpipeline_cli.receiving.service import ReceiverConfig, Source
 from logpipeline_cli.receiving.service import run as serve
-from logpipeline_cli.receiving.spool import SpoolBroken, SpoolFull
+from logpipeline_cli.receiving.spool import SpoolFull
 from logpipeline_cli.receiving.syslog_server import VARIABLES, SyslogConfig, SyslogServer
 from logpipeline_cli.receiving.tls import BadCertificate, ServerTls
 
@@ -62,9 +63,12 @@ def _journald(args: argparse.Namespace) -> int:
         raise CliError(f"{PROGRAM} is not installed {where}: it comes with systemd")
     if args.chroot and os.geteuid():
         raise CliError("--chroot needs root, with the capability SYS_CHROOT in a container")
-    words = [f"--directory={args.directory}"] if args.directory else []
-    words += [f"--unit={unit}" for unit in args.unit]
-    config = JournalConfig(options=tuple(words), output=args.output, root=args.chroot)
+    config = JournalConfig(
+        options=(f"--directory={args.directory}",) if args.directory else (),
+        filters=tuple(f"--unit={unit}" for unit in args.unit),
+        output=args.output,
+        root=args.chroot,
+    )
     return _receive(args, lambda metrics: Journal(config, metrics))
 
 

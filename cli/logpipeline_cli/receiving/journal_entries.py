@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -14,6 +15,10 @@ ENTRY_BYTES_MAX = 8 * 1024 * 1024
 
 # In a string a quote has a backslash before it, so this is never a part of a message.
 _CURSOR = re.compile(rb'(?<!\\)"__CURSOR" ?: ?"([^"\\]{1,1000})"')
+# The id of a sequence, and the entry's number in it.
+_NUMBER = re.compile(r"s=([0-9a-f]{32});i=([0-9a-f]{1,16})(?:;|$)")
+# A machine has one sequence, or before systemd 254 one for each user beside it.
+SEQUENCES_MAX = 1000
 # Bytes kept of a piece that was cut off: a cursor may lie across two pieces.
 _OVERLAP_BYTES = 1200
 
@@ -69,6 +74,46 @@ class EntryReader:
         if cut_bytes:
             return Entry(json_of({"__CURSOR": cursor, "cut_bytes": cut_bytes}), cursor, cut_bytes)
         return Entry(line, cursor)
+
+
+class Jump(NamedTuple):
+    """Between the entry at the cursor *former* and the next one *missing* numbers stand in no entry
+    that was read.
+    """
+
+    former: str
+    missing: int
+
+
+class _Last(NamedTuple):
+    number: int
+    read: int
+    cursor: str
+
+
+class Numbers:
+    """Follows the numbers of entries in the order in which they are read. A journal counts its
+    entries across its files: those of other sequences in between may be what is passed over in one.
+    """
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, _Last] = OrderedDict()
+        self._count = 0
+
+    def note(self, cursor: str) -> Jump | None:
+        """Note the entry at *cursor*, and return by how much its number is too high."""
+        self._count += 1
+        if (found := _NUMBER.match(cursor)) is None:
+            return None
+        sequence, number = found[1], int(found[2], 16)
+        former = self._last.pop(sequence, None)
+        self._last[sequence] = _Last(number, self._count, cursor)
+        if len(self._last) > SEQUENCES_MAX:
+            self._last.popitem(last=False)
+        if former is None:
+            return None
+        missing = (number - former.number) - (self._count - former.read)
+        return Jump(former.cursor, missing) if missing > 0 else None
 
 
 def text_line(line: bytes) -> bytes:

@@ -12,24 +12,21 @@ cannot disagree.
 from __future__ import annotations
 
 import errno
-import json
 import os
-import re
-import zlib
+import secrets
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from logpipeline import json_text
 from logpipeline.failpoints import reach
 from logpipeline.filelock import FileLock
+from logpipeline_cli.receiving.redo import REDO, Place, Record, Write, encode, records_of
 
 LOCK = ".lock"
-REDO = ".redo"
 SUFFIX = ".log"
 # Lines of names for which there is no room any more.
 OVERFLOW = f"%other{SUFFIX}"  # no name that a sender chooses is encoded so
@@ -41,8 +38,6 @@ KEEP_FILES = 10
 NAMES_MAX = 10_000
 FILE_MODE = 0o640
 
-_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12})\n")
-_HEAD_BYTES_MAX = 22
 _NO_DESCRIPTOR = "no file descriptor is free"
 _FULL = {
     errno.ENOSPC: "the disk is full",
@@ -63,25 +58,6 @@ class SyncFailed(OSError):
     """A file or a folder could not be synced: the process has to end, and its next start repairs
     the file.
     """
-
-
-class SpoolBroken(Exception):
-    """The redo log is damaged where a crash cannot have damaged it; the message says what to do."""
-
-
-class Write(NamedTuple):
-    """*data* at *offset* of the file *name*."""
-
-    name: str
-    offset: int
-    data: bytes
-
-
-class Record(NamedTuple):
-    """A group of writes that is durable as a whole, and the *state* that it leads to."""
-
-    writes: tuple[Write, ...]
-    state: Any
 
 
 @dataclass(slots=True)
@@ -162,6 +138,7 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock.take(folder / LOCK)
         self._redo = -1
+        self._place = Place("")
         try:
             # It is for a message only, which a full disk may lack.
             with suppress(OSError):
@@ -305,7 +282,8 @@ class Spool:
         with self._changing(self.folder):
             descriptor = os.open(temporary, flags, 0o600)
             try:
-                data = encode(Record((), self.state))
+                place = Place(secrets.token_hex(4))
+                data = encode(Record((), self.state), place)
                 _write_all(descriptor, data, 0)
                 os.fsync(descriptor)
                 os.rename(temporary, path)
@@ -313,13 +291,13 @@ class Spool:
                 os.close(descriptor)
                 raise
             # At once: the former one has no name any more, and no start would find what it gets.
-            former, self._redo = self._redo, descriptor
+            former, self._redo, self._place = self._redo, descriptor, place.next
             self._redo_bytes = self._redo_begun_bytes = len(data)
             if former >= 0:
                 os.close(former)
 
     def _log(self, record: Record) -> None:
-        data = encode(record)
+        data = encode(record, self._place)
         try:
             _write_all(self._redo, data, self._redo_bytes)
             reach("receive.written")
@@ -330,6 +308,7 @@ class Spool:
             os.ftruncate(self._redo, self._redo_bytes)
             raise
         self._redo_bytes += len(data)
+        self._place = self._place.next
 
     # -- the files
 
@@ -419,61 +398,6 @@ class Spool:
             for age in range(free, 0, -1):
                 os.rename(aged[age - 1], aged[age])
         self._drop(name)
-
-
-def encode(record: Record) -> bytes:
-    """Return *record* as it stands in the redo log."""
-    places = [[write.name, write.offset, len(write.data)] for write in record.writes]
-    meta = json.dumps({"writes": places, "state": record.state}, separators=(",", ":"))
-    body = b"".join([meta.encode(), b"\n", *(write.data for write in record.writes)])
-    return f"{zlib.crc32(body):08x} {len(body)}\n".encode() + body
-
-
-def records_of(raw: bytes) -> Iterator[Record]:
-    """Yield the records of a redo log; a last one that is not whole was never accepted.
-
-    Raises:
-        SpoolBroken: a record is damaged that has others behind it, or is no record of this version.
-    """
-    at = 0
-    while at < len(raw):
-        head = _HEAD.match(raw, at)
-        end = head.end() + int(head[2]) if head else len(raw) + 1
-        if end > len(raw):
-            # A crash while it was written. (A head that was not written whole is one, too.)
-            return
-        assert head is not None
-        body = raw[head.end() : end]
-        if f"{zlib.crc32(body):08x}".encode() != head[1]:
-            if end == len(raw):
-                return
-            raise SpoolBroken(_broken("a checksum does not match"))
-        yield _decode(body)
-        at = end
-
-
-def _decode(body: bytes) -> Record:
-    meta, _, data = body.partition(b"\n")
-    try:
-        fields = json_text.parse(meta)
-        places = [(str(name), int(offset), int(size)) for name, offset, size in fields["writes"]]
-        state = fields["state"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise SpoolBroken(_broken(str(error))) from error
-    writes, at = [], 0
-    for name, offset, size in places:
-        if offset < 0 or size < 0 or at + size > len(data):
-            raise SpoolBroken(_broken("a place is outside of the data"))
-        writes.append(Write(name, offset, data[at : at + size]))
-        at += size
-    return Record(tuple(writes), state)
-
-
-def _broken(why: str) -> str:
-    return (
-        f"the receiver's redo log {REDO} is damaged ({why}): move it out of the folder; lines and "
-        "the position that are only there are lost"
-    )
 
 
 def _names_below(folder: Path) -> set[str]:

@@ -10,6 +10,7 @@ from logpipeline.consuming.message import Message
 from logpipeline.origin import Origin
 from logpipeline_cli.batches import json_lines
 from logpipeline_cli.errors import UsageError
+from logpipeline_cli.sinks.destination import line_names
 
 Key = Literal["host", "source"]
 Form = Literal["json", "raw"]
@@ -76,9 +77,9 @@ class Shape(NamedTuple):
         common = [("host", _bytes(message.host)), *_origin_headers(message.origin)]
         lines = message.lines
         values = json_lines(message) if self.form == "json" else [line.text for line in lines]
-        for number, (line, value) in enumerate(zip(lines, values, strict=True)):
-            # It stays the same: whoever reads records that were never committed knows them by it.
-            name = f"{message.stream}-{created}-{message.sequence}-{number}"
+        # They stay the same: whoever reads records that were never committed knows them by these.
+        names = line_names(message, created)
+        for name, line, value in zip(names, lines, values, strict=True):
             headers: Headers = [("id", name.encode()), *common]
             if line.stream:
                 headers.append(("stream", line.stream.encode()))

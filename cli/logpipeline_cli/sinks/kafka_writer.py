@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -65,11 +65,20 @@ class Position(NamedTuple):
     sequence: int
     time_ns: int
 
-    def covers(self, message: Message) -> bool:
-        """Whether *message* was written. A later one under an earlier number was not: its server
-        lost what it had under that number.
+    def left_of(self, messages: Sequence[Message]) -> list[Message]:
+        """Return those of *messages*, in the order of their stream, that were not written. Under a
+        number that was written there may be another message: its server lost what it had.
         """
-        return message.sequence <= self.sequence and message.time_ns <= self.time_ns
+        at = [each for each in messages if each.sequence == self.sequence]
+        if at and at[0].time_ns != self.time_ns:
+            return list(messages)
+        # Of the others the time says nothing where the server's clock was set back in between. It
+        # is all that there is to go by where the message at the position is not among them.
+        return [
+            each
+            for each in messages
+            if each.sequence > self.sequence or (not at and each.time_ns > self.time_ns)
+        ]
 
 
 NOTHING = Position(0, 0)
@@ -133,8 +142,7 @@ class Writer:
             self.drop()
         try:
             producer = self._begun(batch, more)
-            messages = [each for each in batch.messages if not self._position.covers(each)]
-            if messages:
+            if messages := self._position.left_of(batch.messages):
                 self._transact(producer, messages)
         except (KafkaException, SystemError) as error:
             self.drop()

@@ -40,7 +40,7 @@ class LineRequests:
         self._taken[stream] = taken
         messages = [_message_of(each.sequence, json_lines(each)) for each in batch.messages]
         name = name_of(batch)
-        for number, part in enumerate(parts(messages, lambda each: each.size_bytes)):
+        for number, part in enumerate(parts(messages, _size)):
             lines = [line for each in part for line in each.lines]
             sequences = {each.sequence for each in part}
             if lines and not sequences <= taken:
@@ -49,4 +49,9 @@ class LineRequests:
 
 
 def _message_of(sequence: int, lines: list[bytes]) -> _Message:
-    return _Message(sequence, lines, sum(map(len, lines)) + len(lines))
+    # Each line has a newline or a comma, and an array two brackets.
+    return _Message(sequence, lines, sum(map(len, lines)) + len(lines) + 1)
+
+
+def _size(message: _Message, _: _Message | None) -> int:
+    return message.size_bytes

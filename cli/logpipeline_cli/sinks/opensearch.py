@@ -19,6 +19,7 @@ from logpipeline_cli.sinks.destination import (
     Refused,
     TryAgain,
     created_of,
+    line_names,
     parts,
 )
 from logpipeline_cli.sinks.http_client import (
@@ -52,9 +53,8 @@ def documents(batch: Batch, index: str) -> Iterator[bytes]:
     """Yield two lines for each line of *batch*: what to do, and the document."""
     created = created_of(batch)
     for message in batch.messages:
-        for number, line in enumerate(json_lines(message)):
+        for name, line in zip(line_names(message, created), json_lines(message), strict=True):
             assert line.startswith(_HEAD)
-            name = f"{batch.stream}-{created}-{message.sequence}-{number}"
             action = json.dumps({"create": {"_index": index, "_id": name}}).encode()
             yield action + b"\n" + _OWN_HEAD + line[len(_HEAD) :] + b"\n"
 
@@ -161,7 +161,7 @@ def _items(answer: Answer, count: int) -> list[_Item]:
         raise ValueError(str(error)) from error
 
 
-def _size(document: bytes) -> int:
+def _size(document: bytes, _: bytes | None) -> int:
     return max(len(document), ITEM_BYTES_MAX)
 
 

@@ -7,55 +7,48 @@ stays the same, `log.record.uid`, by which the system behind it may find such re
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from logpipeline import json_text
 from logpipeline.consuming.message import Batch, Line
 from logpipeline.origin import Origin
-from logpipeline_cli.sinks.destination import Refused, name_of, parts, readable
+from logpipeline_cli.sinks.destination import Refused, created_of, line_names, readable
 from logpipeline_cli.sinks.http_client import Answer, HttpClient, http_options
+from logpipeline_cli.sinks.json_requests import Form, Piece, encoded
 
 PATH = "/v1/logs"
-SCOPE = "logpipeline"
-# What the JSON of a record has beside its line.
-RECORD_BYTES = 400
+FORM = Form(
+    b'{"resourceLogs":[',
+    b'{"resource":{"attributes":%b},'
+    b'"scopeLogs":[{"scope":{"name":"logpipeline"},"logRecords":[%b]}]}',
+    b"]}",
+)
 
 
-class Record(NamedTuple):
-    """A line for OTLP, and where it is from."""
-
-    origin: Origin
-    data: dict[str, Any]
-    size_bytes: int
-
-
-def records(batch: Batch) -> Iterator[Record]:
-    """Yield the records of *batch*."""
-    name = name_of(batch)
+def records(batch: Batch) -> Iterator[Piece]:
+    """Yield the records of *batch*, grouped by the resource that they are from."""
+    created = created_of(batch)
     for message in batch.messages:
-        for index, line in enumerate(message.lines):
-            yield _record(line, f"{name}-{message.sequence}-{index}")
+        resource = encoded(_resource(message.origin))
+        for name, line in zip(line_names(message, created), message.lines, strict=True):
+            yield Piece(resource, encoded(_record(line, name)))
 
 
-def _record(line: Line, uid: str) -> Record:
-    body: dict[str, str]
+def _record(line: Line, uid: str) -> dict[str, Any]:
     text, exact = readable(line.text)
-    body = {"bytesValue": exact} if exact else {"stringValue": text}
     attributes = {
         "log.record.uid": uid,
         "log.iostream": line.stream,
         "log.file.path": _text(line.source),
         "log.partial": "" if line.is_whole else "true",
     }
-    data = {
+    return {
         "timeUnixNano": str(line.time_ns),
         "observedTimeUnixNano": str(line.message.time_ns),
-        "body": body,
+        "body": {"bytesValue": exact} if exact else {"stringValue": text},
         "attributes": _attributes(attributes),
     }
-    return Record(line.message.origin, data, len(line.text) + RECORD_BYTES)
 
 
 def _attributes(values: dict[str, str]) -> list[dict[str, Any]]:
@@ -88,8 +81,7 @@ class OtlpDestination:
 
     async def write(self, batch: Batch) -> None:
         """Export the lines; see `Destination.write`."""
-        for part in parts(records(batch), lambda record: record.size_bytes):
-            data = json.dumps(_request(part), ensure_ascii=False).encode()
+        for data in FORM.bodies(records(batch)):
             answer = await self._client.post(
                 data, {"Content-Type": "application/json"}, path=self._client.base or PATH
             )
@@ -99,20 +91,6 @@ class OtlpDestination:
     async def close(self) -> None:
         """Close the connection."""
         await self._client.close()
-
-
-def _request(found: list[Record]) -> dict[str, Any]:
-    """Return the body of a request: runs of records of one origin, so that the order is kept."""
-    resources: list[dict[str, Any]] = []
-    last: Origin | None = None
-    for record in found:
-        if record.origin != last:
-            last = record.origin
-            scope = {"scope": {"name": SCOPE}, "logRecords": []}
-            resource = {"attributes": _resource(record.origin)}
-            resources.append({"resource": resource, "scopeLogs": [scope]})
-        resources[-1]["scopeLogs"][0]["logRecords"].append(record.data)
-    return {"resourceLogs": resources}
 
 
 def _check_all_taken(answer: Answer, where: str) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 from pathlib import Path
 
 JOURNAL_REMOTE = "/lib/systemd/systemd-journal-remote"
 BEGIN_US = 1_790_000_000_000_000
+# Places in a journal file, as systemd's JOURNAL_FILE_FORMAT says.
+SEQUENCE = slice(72, 88)
+HEADER_SIZE, TAIL_OBJECT, TAIL_NUMBER, HEAD_NUMBER = 88, 136, 160, 168
+OBJECT_SIZE, ENTRY_NUMBER, ENTRY = 8, 16, 3
 
 
 class Journal:
@@ -48,3 +53,30 @@ class Journal:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)
+
+    def rotate(self, count: int) -> Path:
+        """Write *count* entries to a further file that goes on with the numbers of the present one,
+        as journald rotates its files; return the path of the one before.
+        """
+        self.end()
+        former, path = self.folder / "a.journal", self.folder / "b.journal"
+        self.begin("b")
+        self.write(count)
+        self.end()
+        before, data = former.read_bytes(), bytearray(path.read_bytes())
+        data[SEQUENCE] = before[SEQUENCE]
+        last = _number(before, TAIL_NUMBER)
+        places = [TAIL_NUMBER, HEAD_NUMBER]
+        at = _number(data, HEADER_SIZE)
+        while at <= _number(data, TAIL_OBJECT):
+            if data[at] == ENTRY:
+                places.append(at + ENTRY_NUMBER)
+            at += -(-_number(data, at + OBJECT_SIZE) // 8) * 8
+        for place in places:
+            struct.pack_into("<Q", data, place, last + _number(data, place))
+        path.write_bytes(data)
+        return former
+
+
+def _number(data: bytes | bytearray, at: int) -> int:
+    return int(struct.unpack_from("<Q", data, at)[0])

@@ -46,7 +46,7 @@ from logpipeline.statefile import StateBroken, read_state
 from logpipeline.subjects import BadHost, BadSubject, Subjects, root_of
 from logpipeline.tables.progress import Missed, MissedRange, TableProgress
 from logpipeline_cli.receiving import otlp, otlp_protobuf
-from logpipeline_cli.receiving.spool import SpoolBroken
+from logpipeline_cli.receiving.redo import SpoolBroken
 from logpipeline_collector.files.naming import component, folders
 from logpipeline_collector.files.state import FileRow, Stage
 from logpipeline_collector.sink import LocalCommit

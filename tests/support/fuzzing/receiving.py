@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Callable
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from logpipeline import json_text
-from logpipeline_cli.receiving import framing, spool, syslog
+from logpipeline_cli.receiving import framing, redo, syslog
 from logpipeline_cli.receiving.journal_entries import EntryReader, text_line
 from logpipeline_cli.receiving.otlp import Logs
 
@@ -69,8 +68,7 @@ def redo_log(raw: bytes) -> object:
     """Return the records of a redo log that holds one with the meta data *raw* and the right
     checksum, as a receiver of another version writes it.
     """
-    body = raw + b"\na\n"
-    return list(spool.records_of(f"{zlib.crc32(body):08x} {len(body)}\n".encode() + body))
+    return list(redo.records_of(redo.framed(raw + b"\na\n", redo.Place("0" * 8))))
 
 
 def _request() -> bytes:
