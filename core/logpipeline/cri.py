@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 # One search instead of two takes a third of the time; a match may be text, so it is looked at.
-_FRAGMENT = re.compile(rb"d(?:out|err) P ")
+_FRAGMENT = re.compile(rb"d(?:out|err) P[ :\n]")
 
 # From the year 1 to 9999.
 _SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
@@ -28,6 +28,13 @@ class CriLine(NamedTuple):
     stream: bytes
     text: bytes
     whole: bool
+
+
+def is_fragment(tag: bytes) -> bool:
+    """Return whether a line with this *tag* goes on in a later one. It may hold several, with colons
+    between them; the first one says so.
+    """
+    return tag == b"P" or tag[:2] == b"P:"
 
 
 def has_fragments(buffer: bytes) -> bool:
@@ -48,9 +55,9 @@ def last_cut(buffer: bytes) -> int:
     cut = position = 0
     while position < end:
         newline = buffer.index(b"\n", position) + 1
-        fields = buffer[position : min(newline, position + 64)].split(b" ", 3)
+        fields = buffer[position : min(newline - 1, position + 64)].split(b" ", 3)
         if len(fields) >= 3 and fields[1] in (b"stdout", b"stderr"):
-            if fields[2] == b"P":
+            if is_fragment(fields[2]):
                 open_streams.add(fields[1])
             else:
                 open_streams.discard(fields[1])
@@ -78,8 +85,7 @@ def join(payload: bytes) -> Iterator[CriLine]:
             continue
         time, stream, tag = fields[:3]
         text = fields[3] if len(fields) == 4 else b""
-        # The tag may carry more than one letter, separated by colons; the first one is P or F.
-        if tag[:1] == b"P":
+        if is_fragment(tag):
             open_runs.setdefault(stream, (time, []))[1].append(text)
             continue
         started = open_runs.pop(stream, None)

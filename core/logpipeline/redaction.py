@@ -227,7 +227,7 @@ def _texts(data: bytes) -> Iterator[list[tuple[int, int]]]:
         else:
             run = runs.pop(fields[1], [])
             run.append((end - len(fields[3]), end))
-            if fields[2][:1] == b"P":
+            if cri.is_fragment(fields[2]):
                 runs[fields[1]] = run
             else:
                 yield run

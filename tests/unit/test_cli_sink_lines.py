@@ -89,6 +89,8 @@ def test_equal_lines_elsewhere_have_other_names(names: Names) -> None:
         message(5, b"one\n", start=70, generation="fedcba9876543210"),
         # The end of its line was not there yet.
         message(6, b"one", start=70),
+        # Forged: it must not pass for the one that it stands for.
+        message(7, b"two\n", start=70),
     ]
     found = list(names(batch_of(texts)))
 
@@ -133,7 +135,7 @@ def test_each_line_of_any_message_has_a_name(rows: list[bytes], is_cut: bool, fo
     """Of its own, with the places of its first and its last byte."""
     data = b"\n".join(rows) + (b"" if is_cut and rows[-1] else b"\n")
     made = message(1, data, form=form, start=0)
-    places = [name.rsplit("-", 2)[1:] for name in line_names(made, "")]
+    places = [name.rsplit("-", 3)[1:3] for name in line_names(made, "")]
 
     assert len(places) == len(made.lines) == len({start for start, _ in places})
     for line, (start, end) in zip(made.lines, places, strict=True):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.cri import CriLine, join, last_cut, time_ns
+from logpipeline.cri import CriLine, has_fragments, join, last_cut, time_ns
 
 T = b"2026-11-21T10:00:00.123456789Z"
 
@@ -21,7 +21,7 @@ END = lines((b"stderr", b"F", b"y"))
 ROWS = st.lists(
     st.tuples(
         st.sampled_from([b"stdout", b"stderr"]),
-        st.sampled_from([b"P", b"F"]),
+        st.sampled_from([b"P", b"F", b"P:x", b"F:x", b"Px"]),
         st.sampled_from([b"", b"text", b" stdout P ", b"\r", b"\xff"]),
     ),
     max_size=12,
@@ -47,6 +47,8 @@ def test_any_cut_leaves_no_fragment_open(rows: list[tuple[bytes, bytes, bytes]])
     """Before the cut every line is whole, and nothing that could be sent is held back."""
     buffer = lines(*rows)
     cut = last_cut(buffer)
+
+    assert has_fragments(buffer) or all(tag[:1] == b"F" or tag == b"Px" for _, tag, _ in rows)
 
     assert all(line.whole for line in join(buffer[:cut]))
     later = [i + 1 for i in range(cut, len(buffer)) if buffer[i : i + 1] == b"\n"]

@@ -10,6 +10,7 @@ time.
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
@@ -84,9 +85,10 @@ def line_names(message: Message, created: str) -> list[str]:
     other line has.
 
     A line is named by what it is: its host and source as 32 hexadecimal digits, the generation,
-    and from where to where it reaches there, in bytes. So it has this name also where its bytes
-    are stored anew, as `dlq retry` and a shipper do, and in whatever pieces. Without our headers a
-    line is named by its stream, its message's sequence, and its place in the message.
+    from where to where it reaches there, in bytes, and a hash of its text. So it has this name also
+    where its bytes are stored anew, as `dlq retry` and a shipper do, and in whatever pieces.
+    Without our headers a line is named by its stream, its message's sequence, and its place in the
+    message.
 
     Raises:
         BadMessage: it cannot be decoded.
@@ -99,7 +101,13 @@ def line_names(message: Message, created: str) -> list[str]:
     # again: neither the stream nor the installation has to stand beside it.
     name = f"{source_key('', message.host, batch.source)}-{batch.generation}"
     # Its end, too: the beginning of a line that goes on in another message is not the whole line.
-    return [f"{name}-{start}-{end}" for start, end in _spans(message, batch.format == "cri")]
+    # And its text: whoever else may publish for the host could have others taken for known ones.
+    return [
+        f"{name}-{start}-{end}-{hashlib.blake2b(line.text, digest_size=8).hexdigest()}"
+        for line, (start, end) in zip(
+            message.lines, _spans(message, batch.format == "cri"), strict=True
+        )
+    ]
 
 
 def _spans(message: Message, is_cri: bool) -> Iterator[tuple[int, int]]:

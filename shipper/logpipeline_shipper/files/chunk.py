@@ -114,7 +114,7 @@ def open_streams(data: bytes) -> set[bytes]:
         fields = line[:64].split(b" ", 3)
         if len(fields) < 3:
             continue
-        if fields[2] == b"P":
+        if cri.is_fragment(fields[2]):
             streams.add(fields[1])
         else:
             streams.discard(fields[1])

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from logpipeline import cri
 from logpipeline_spark.lines.crilines import are_whole
 from logpipeline_spark.lines.messages import Opened
 
@@ -97,7 +98,7 @@ def _take(
     text = fields[3] if len(fields) == 4 else b""
     run = runs.setdefault(stream, _Run(time, position, [], is_first))
     run.texts.append(text)
-    if tag[:1] != b"P":
+    if not cri.is_fragment(tag):
         _add(result, runs.pop(stream), stream, is_cut=is_cut)
 
 
