@@ -31,8 +31,8 @@ class CriLine(NamedTuple):
 
 
 def is_fragment(tag: bytes) -> bool:
-    """Return whether a line with this *tag* goes on in a later one. It may hold several, with colons
-    between them; the first one says so.
+    """Return whether a line with this *tag* goes on in a later one. A tag may hold several, with
+    colons between them; the first one says so.
     """
     return tag == b"P" or tag[:2] == b"P:"
 
