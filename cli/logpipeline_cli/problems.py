@@ -1,104 +1,23 @@
 """The problems of a pipeline, found in its status: lost, missing and quarantined lines, and
-components that do not work; and the record of the losses that a person has acknowledged.
+components that do not work.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
-import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from logpipeline import json_text
-from logpipeline.nats.bucket import Bucket, Conflict
 from logpipeline_cli.output import bytes_text
 from logpipeline_cli.tables.status import troubles
-
-KEY = "losses.acknowledged"
-# One takes 30 bytes, so that all fit into one message. The oldest are dropped first.
-ACKNOWLEDGED_MAX = 10_000
-ID_BYTES = 5
 
 Status = Mapping[str, Any]
 # A working collector, which commits once a second, confirms everything sooner.
 UNCONFIRMED_S_MAX = 600.0
 # Beyond this, there may already be no room for a host: letters may not take the whole stream.
 LETTERS_PERCENT_MAX = 75
-
-
-def id_of(row: Mapping[str, Any]) -> str:
-    """Return the id of a loss, by which a person acknowledges it."""
-    name = "\0".join(str(row[field]) for field in ("host", "source", "generation", "start", "end"))
-    data = name.encode("utf-8", "surrogateescape")
-    return hashlib.blake2b(data, digest_size=ID_BYTES).hexdigest()
-
-
-async def acknowledged(bucket: Bucket) -> dict[str, float]:
-    """Return when each loss was acknowledged, in seconds since 1970, by its id.
-
-    Raises:
-        NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
-    """
-    entry = await bucket.get(KEY)
-    return _decoded(entry.value) if entry is not None else {}
-
-
-async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
-    """Record that a person has seen the losses *ids*.
-
-    Raises:
-        NotSent, OutcomeUnknown, ApiError: the bucket could not be written.
-    """
-    wanted = dict.fromkeys(ids, time.time())
-    while True:
-        entry = await bucket.get(KEY)
-        known = _decoded(entry.value) if entry is not None else {}
-        # A loss that is acknowledged a second time keeps the time of the first.
-        rows = sorted((wanted | known).items(), key=lambda row: row[1])
-        kept = dict(rows[-ACKNOWLEDGED_MAX:])
-        try:
-            revision = entry.revision if entry is not None else 0
-            await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)
-        except Conflict:
-            continue  # another command has written the key since we read it
-        return
-
-
-def _decoded(value: bytes) -> dict[str, float]:
-    try:
-        data = json_text.parse(value)
-        return {str(name): float(when_s) for name, when_s in data.items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}  # not written by this command: treated as no acknowledgement
-
-
-def lost(answers: Sequence[Status], seen: Container[str]) -> list[dict[str, Any]]:
-    """Return the losses that shippers reported, from the *answers* of collectors, the newest first;
-    *seen* are the ids of acknowledged losses.
-    """
-    rows = [
-        {**row, "bytes": row["end"] - row["start"], "group": answer.get("group", "")}
-        for answer in answers
-        for partition in answer.get("partitions", [])
-        for row in partition.get("losses", [])
-    ]
-    named = ({**row, "id": id_of(row)} for row in rows)
-    marked = [{**row, "acknowledged": row["id"] in seen} for row in named]
-    return sorted(marked, key=lambda row: -row["time_ns"])
-
-
-def untold(answers: Sequence[Status]) -> int:
-    """Return the number of lost bytes that the *answers* only count, and do not list."""
-    total = 0
-    for answer in answers:
-        for partition in answer.get("partitions", []):
-            listed = sum(row["end"] - row["start"] for row in partition.get("losses", []))
-            total += max(0, partition.get("lost_bytes", 0) - listed)
-    return total
 
 
 def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:

@@ -63,3 +63,39 @@ async def test_a_loss_is_listed_until_it_is_acknowledged(
     assert rest.stdout == "No unacknowledged losses.\n"
     assert "2026-11-21T12:00:00Z" in everything.stdout
     assert "acknowledged" in everything.stdout
+
+
+async def test_what_a_silent_collector_lost_is_not_taken_for_nothing(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    """Neither by a person nor by a script: whose losses are not listed is said, and the exit code
+    is 1.
+    """
+    async with PipelineUp(tmp_path, "--nats", nats_server.url) as up:
+        words = ["-f", str(up.file), "--data", str(up.layout.data), "--nats", nats_server.url]
+        async with jetstream(nats_server) as js:
+            root = load(up.file).names.subject
+            subject = Subjects(root, up.spec["partitions"]).of_host("web2")
+            await js.publish(subject, b"", encode_headers(LOSS, message_id("test", LOSS)))
+
+        async def is_recorded() -> bool:
+            status = json.loads((await run_command("status", *words, "-o", "json")).stdout)
+            return sum(state["lost_bytes"] for state in status["partitions"]) == 2048
+
+        await eventually(is_recorded, within_s=60, what="the loss stands in the bucket")
+        up.freeze("collector-0")
+        try:
+            text = await run_command("losses", *words)
+            seen = await run_command("losses", *words, "--acknowledge", "all")
+            rows = await run_command("losses", *words, "-o", "json")
+        finally:
+            up.thaw("collector-0")
+
+    assert (text.returncode, text.stdout) == (1, "")
+    assert text.stderr.splitlines() == [
+        "collector-0, which owns partitions 0, 1, does not answer: its losses are not listed",
+        "2.0 KiB are lost that no collector lists",
+    ]
+    assert (rows.returncode, rows.stdout.strip(), rows.stderr) == (1, "[]", text.stderr)
+    # What was not shown is not acknowledged.
+    assert seen.returncode == 1

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from logpipeline_cli.commands.status import render
-from logpipeline_cli.problems import (
-    ACKNOWLEDGED_MAX,
-    UNCONFIRMED_S_MAX,
-    acknowledge,
-    acknowledged,
-    conflicts,
-    id_of,
-    lost,
-    problems,
-    untold,
-)
+from logpipeline_cli.problems import UNCONFIRMED_S_MAX, conflicts, problems
 from logpipeline_cli.tables.status import standing
-
-LOSS = {
-    "host": "node-a",
-    "source": "/var/log/app.log",
-    "generation": "0" * 16,
-    "start": 10,
-    "end": 2058,
-    "cause": "expired",
-    "time_ns": 5,
-}
-
 
 ROOM = {"messages": 0, "messagesMax": 10, "bytes": 0, "bytesMax": 4096, "givenUpFull": []}
 TABLE = {
@@ -83,33 +60,6 @@ def test_files_that_were_deleted_for_room_are_told_once_a_collector() -> None:
     rows = [{"partition": n, "problem": None, "removed_for_room_bytes": 1024 * n} for n in range(3)]
     [told] = problems(status(collectors=[{"member": "c-0", "partitions": rows}]))
     assert told.startswith("c-0: 3.0 KiB of rotated files were deleted before their age")
-
-
-class Remembering:
-    """A bucket of one key. A fake: only the limit of what is remembered is looked at."""
-
-    def __init__(self, known: dict[str, float]) -> None:
-        self.value = json.dumps(known).encode()
-
-    async def get(self, key: str) -> SimpleNamespace:
-        """Return the entry."""
-        return SimpleNamespace(value=self.value, revision=1)
-
-    async def swap(self, key: str, value: bytes, *, revision: int) -> None:
-        """Replace it."""
-        self.value = value
-
-
-async def test_of_too_many_acknowledged_losses_the_oldest_are_forgotten() -> None:
-    """Never the ones that a person has just named."""
-    bucket = Remembering({f"old {n}": float(n) for n in range(ACKNOWLEDGED_MAX)})
-
-    await acknowledge(cast("Any", bucket), ["new"])
-
-    known = await acknowledged(cast("Any", bucket))
-    assert len(known) == ACKNOWLEDGED_MAX
-    assert "new" in known
-    assert "old 0" not in known
 
 
 def of_table(**row: Any) -> dict[str, Any]:
@@ -322,33 +272,9 @@ def test_the_status_says_what_is_wrong_without_being_asked() -> None:
     ]
 
 
-def test_losses_are_those_of_all_collectors_the_newest_first() -> None:
-    """Each with its size."""
-    older, newer = LOSS, {**LOSS, "host": "node-b", "time_ns": 9}
-    answers = [
-        {"group": "main", "partitions": [{"losses": [older]}, {}]},
-        {"group": "main", "partitions": [{"losses": [newer]}]},
-    ]
-
-    seen = {id_of(older)}
-    rows = lost(answers, seen)
-
-    assert [(row["host"], row["bytes"], row["acknowledged"]) for row in rows] == [
-        ("node-b", 2048, False),
-        ("node-a", 2048, True),
-    ]
-
-
 def test_a_source_that_two_shippers_read_is_named() -> None:
     """Not one that only has the same path on another host."""
     one = {"name": "s", "sources": [{"host": "h", "source": "/a"}, {"host": "h", "source": "/b"}]}
     two = {"name": "t", "sources": [{"host": "h", "source": "/b"}, {"host": "i", "source": "/a"}]}
 
     assert conflicts([one, two]) == [{"host": "h", "source": "/b", "shippers": ["s", "t"]}]
-
-
-def test_what_is_only_counted_is_told_as_a_sum() -> None:
-    """A collector lists so many."""
-    answers = [{"partitions": [{"lost_bytes": 5000, "losses": [LOSS]}, {"lost_bytes": 7}, {}]}]
-
-    assert untold(answers) == 5000 - 2048 + 7

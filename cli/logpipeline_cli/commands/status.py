@@ -18,10 +18,11 @@ from logpipeline.observe.logs import printable
 from logpipeline.tables.state import tables_of
 from logpipeline_cli.dead_letters.entries import room_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.losses import acknowledged, lost, missing, owned, sums
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
-from logpipeline_cli.problems import acknowledged, conflicts, lost, of_shipper, problems, untold
+from logpipeline_cli.problems import conflicts, of_shipper, problems
 from logpipeline_cli.readers import readers_of
-from logpipeline_cli.silence import silent
+from logpipeline_cli.silence import silent, silent_owners
 from logpipeline_cli.tables.status import as_json, standing, why_no_table
 from logpipeline_cli.target import Target, ask, connected, find_target
 from logpipeline_cli.time_arguments import time_text
@@ -108,20 +109,25 @@ async def gather(js: JetStream, target: Target, *, patience_s: float = 0.0) -> d
     streams = dict.fromkeys(each.stream for each in partitions if each.is_there)
     readers = await readers_of(js, list(streams))
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
+    group, places = pipeline.spec.collectors.group, owned(answers["collector"])
+    states = [asdict(state) for state in partitions]
+    whole = sums(states, places, seen, group=group)
     return {
         "name": pipeline.name,
         "namespace": pipeline.namespace,
         "server": _without_secret(js.connection.options.servers[0]),
         "serverTrouble": target.run.trouble if target.run is not None else "",
         "heldBack": target.run.held if target.run is not None else "",
+        "group": group,
         "silent": missing_parts,
-        "partitions": [asdict(state) for state in partitions],
+        "silentOwners": silent_owners(group, partitions, answers),
+        "partitions": states,
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
         "readers": readers,
-        "missing": _missing(answers),
-        "lost": lost(answers["collector"], seen),
-        "untoldLostBytes": untold(answers["collector"]),
+        "missing": [*_unread(answers["shipper"]), *missing(places, group=group)],
+        "lost": lost(places, seen, group=group),
+        "sums": [asdict(each) for each in whole],
         "conflicts": conflicts(answers["shipper"]),
         "deadLetters": dead["messages"],
         "deadLetterRoom": dead,
@@ -270,19 +276,17 @@ def _without_secret(url: str) -> str:
     return scheme + separator + rest.rpartition("@")[2]
 
 
-def _missing(answers: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the sources with missing bytes: never read by a shipper, or a hole at a collector."""
-    rows = []
-    for answer in answers["shipper"]:
-        for source in answer.get("sources", []):
-            if source.get("missing_bytes"):
-                rows.append(_missing_row("shipper", source, source["missing_bytes"]))
-    for answer in answers["collector"]:
-        for partition in answer.get("partitions", []):
-            for source in partition.get("missing", []):
-                rows.append(_missing_row("collector", source, source["bytes"]))
-    return rows
-
-
-def _missing_row(by: str, source: dict[str, Any], count: int) -> dict[str, Any]:
-    return {"host": source["host"], "source": source["source"], "bytes": count, "toldBy": by}
+def _unread(shippers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sources of which bytes were gone before their shipper read them."""
+    return [
+        {
+            "host": source["host"],
+            "source": source["source"],
+            "bytes": source["missing_bytes"],
+            "toldBy": "shipper",
+            "group": "",
+        }
+        for answer in shippers
+        for source in answer.get("sources", [])
+        if source.get("missing_bytes")
+    ]
