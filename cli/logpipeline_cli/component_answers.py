@@ -113,7 +113,7 @@ PARTITION = Shape(
     {"partition": is_number, "problem": is_text_or_none},
     {
         **_numbers("lost_bytes damaged_bytes removed_for_room_bytes lines bytes missed_messages"),
-        **_numbers("forgotten_sources"),
+        **_numbers("forgotten_sources losses_left_out missing_left_out"),
         "snapshot_problem": is_text_or_none,
         "gone_folders": GONE.rows,
         "missing": Shape({**_OF_SOURCE, **_numbers("bytes")}).rows,

@@ -6,6 +6,7 @@ A list may be cut, and a collector may not answer; the sums hold all the same.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import time
@@ -15,11 +16,20 @@ from typing import Any
 
 from logpipeline import json_text
 from logpipeline.nats.bucket import Bucket, Conflict
+from logpipeline.nats.connection import Connection, gather
+from logpipeline.nats.session import RawMessage
+from logpipeline.subjects import ControlSubjects
+from logpipeline_cli.component_answers import is_readable
+from logpipeline_collector.status_question import LossesAsked
 
 KEY = "losses.acknowledged"
 # One takes 30 bytes, so that all fit into one message. The oldest are dropped first.
 ACKNOWLEDGED_MAX = 10_000
 ID_BYTES = 5
+# Partitions whose losses are asked for at once: each answer is a whole message.
+ASKED_AT_ONCE = 10
+# The owner of each, and a former one that has not noticed.
+ANSWERS_MAX = 2 * ASKED_AT_ONCE
 
 Row = Mapping[str, Any]
 # A group of collectors, and the number of a partition.
@@ -72,6 +82,59 @@ def owned(answers: Iterable[Row]) -> dict[Place, Row]:
             if "epoch" in row and (place not in found or row["epoch"] >= found[place]["epoch"]):
                 found[place] = row
     return found
+
+
+async def listed_whole(
+    connection: Connection, control_root: str, places: Mapping[Place, Row]
+) -> dict[Place, Row]:
+    """Return *places* with all losses that their owners list when they are asked part by part; of
+    `ACKNOWLEDGED_MAX` and more no further ones.
+
+    Raises:
+        NotSent: there is no connection.
+    """
+    found = dict(places)
+    open_ones = [place for place, row in found.items() if row.get("losses_left_out")]
+    while open_ones and sum(len(row.get("losses", ())) for row in found.values()) < (
+        ACKNOWLEDGED_MAX
+    ):
+        asked, open_ones = open_ones[:ASKED_AT_ONCE], open_ones[ASKED_AT_ONCE:]
+        parts = await _ask_for_losses(
+            connection,
+            control_root,
+            {place: len(found[place].get("losses", ())) for place in asked},
+        )
+        for place in asked:
+            listed, part = found[place].get("losses", ()), parts.get(place, {})
+            seen = {id_of(each) for each in listed}
+            fresh = [each for each in part.get("losses", ()) if id_of(each) not in seen]
+            found[place] = {**found[place], "losses": [*listed, *fresh]}
+            # A collector of a former version answers with the same losses again.
+            if fresh and part.get("losses_left_out"):
+                open_ones.append(place)
+    return found
+
+
+async def _ask_for_losses(
+    connection: Connection, control_root: str, known: Mapping[Place, int]
+) -> dict[Place, Row]:
+    """Return what owners answer of the places of which so many losses are *known*."""
+    subject = ControlSubjects(control_root).status("collector")
+    answers: list[Row] = []
+
+    def keep(message: RawMessage) -> None:
+        try:
+            answer = json_text.parse(message.data)
+        except ValueError:
+            return
+        if len(answers) < ANSWERS_MAX and is_readable("collector", answer):
+            answers.append(answer)
+
+    async with asyncio.TaskGroup() as tasks:
+        for (group, partition), count in known.items():
+            question = LossesAsked(group, partition, count).encode()
+            tasks.create_task(gather(connection, [subject], question, keep))
+    return owned(answers)
 
 
 def lost(places: Mapping[Place, Row], seen: Acknowledged, *, group: str) -> list[dict[str, Any]]:

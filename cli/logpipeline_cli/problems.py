@@ -80,17 +80,26 @@ def problems(status: Status) -> Iterator[str]:
     for row in status["conflicts"]:
         names = " and ".join(row["shippers"])
         yield f"{names} both ship {row['source']} of {row['host']}: give each host its own name"
+    yield from _of_lost(status)
+    yield from troubles(status)
+    yield from _of_letters(status["deadLetterRoom"])
+
+
+def _of_lost(status: Status) -> Iterator[str]:
+    """Yield the sentences about bytes that are lost and about those that did not arrive: of the
+    sums, which hold also what no list names.
+    """
     by_cause: Counter[str] = Counter()
     for row in status["lost"]:
         if not row["acknowledged"]:
             by_cause[row["cause"]] += row["bytes"]
     for cause, size in sorted(by_cause.items()):
         yield f"{bytes_text(size)} are lost ({cause}): see `logpipeline losses`"
-    holes = sum(row["bytes"] for row in status["missing"] if row["toldBy"] == "collector")
-    if holes:
+    own = [row for row in status["sums"] if row["group"] == status["group"]]
+    if size := sum(row["lost_unlisted"] for row in own):
+        yield f"{bytes_text(size)} are lost that are not listed here: see `logpipeline losses`"
+    if holes := sum(row["missing"] for row in own):
         yield f"{bytes_text(holes)} did not arrive, and may still be sent again"
-    yield from troubles(status)
-    yield from _of_letters(status["deadLetterRoom"])
 
 
 def _of_replicas(states: Sequence[Status]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from logpipeline_cli import losses
 from logpipeline_cli.commands import losses as command
 from logpipeline_cli.losses import (
     ACKNOWLEDGED_MAX,
@@ -21,6 +22,7 @@ from logpipeline_cli.losses import (
     owned,
     sums,
 )
+from logpipeline_collector.status_question import LossesAsked
 
 PARTITION = {"partition": 0, "epoch": 1, "lost_bytes": 0, "missing_bytes": 0}
 
@@ -39,9 +41,9 @@ def loss(number: int = 0, **fields: Any) -> dict[str, Any]:
     return made | fields
 
 
-def answer(*losses: dict[str, Any], group: str = "main", **fields: Any) -> dict[str, Any]:
-    """A collector's answer on one partition with *losses*."""
-    row = {"partition": 0, "problem": None, "epoch": 1, "missing_bytes": 0, "losses": list(losses)}
+def answer(*listed: dict[str, Any], group: str = "main", **fields: Any) -> dict[str, Any]:
+    """A collector's answer on one partition with the losses *listed*."""
+    row = {"partition": 0, "problem": None, "epoch": 1, "missing_bytes": 0, "losses": list(listed)}
     return {"group": group, "member": "collector-0", "partitions": [row | fields]}
 
 
@@ -232,3 +234,46 @@ def test_what_is_not_listed_is_said(
     rows = [{"lost_unlisted": size, "is_heard": is_heard} for size, is_heard in sizes]
 
     assert list(command._unlisted({"silentOwners": silent, "sums": rows})) == told
+
+
+def page(known: int, *, group: str = "main") -> dict[str, Any]:
+    """The answer of an owner with 450 losses, of which so many are known."""
+    rows = [loss(number) for number in range(known, min(known + 200, 450))]
+    return answer(*rows, group=group, losses_left_out=450 - known - len(rows))
+
+
+async def test_all_losses_are_asked_for_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each group that lists too few; one that answers nothing new is not asked again."""
+    asked: list[tuple[str, int]] = []
+
+    async def ask(_: Any, subjects: Any, question: bytes, keep: Any) -> None:
+        wanted = LossesAsked.decode(question)
+        assert wanted is not None
+        asked.append((wanted.group, wanted.known))
+        # A collector of a former version does not know the question.
+        known = wanted.known if wanted.group == "main" else 0
+        keep(SimpleNamespace(data=json.dumps(page(known, group=wanted.group)).encode()))
+        keep(SimpleNamespace(data=b"no JSON"))
+
+    monkeypatch.setattr(losses, "gather", ask)
+    monkeypatch.setattr(losses, "is_readable", lambda *_: True)
+    places = owned([page(0), page(0, group="old"), answer(loss(1), partition=1)])
+
+    found = await losses.listed_whole(cast("Any", None), "_lp.logs", places)
+
+    assert {place: len(row["losses"]) for place, row in found.items()} == {
+        ("main", 0): 450,
+        ("old", 0): 200,
+        ("main", 1): 1,
+    }
+    assert asked == [("main", 200), ("old", 200), ("main", 400)]
+
+
+async def test_more_losses_than_can_be_acknowledged_are_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are counted."""
+    monkeypatch.setattr(losses, "ACKNOWLEDGED_MAX", 200)
+    places = owned([page(0)])
+
+    assert await losses.listed_whole(cast("Any", None), "_lp.logs", places) == places

@@ -19,12 +19,18 @@ ROW = {
     "stream": "LP_0", "lag": {"messages": 9, "bytes": 2048, "age_s": 0.0}, "fill": 0.66,
     "holds_back": False, "missed": [], "passed": True,
 }  # fmt: skip
-UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False}
+UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False, "groups": ["main"]}
+SUMS = {
+    "group": "main", "partition": 0, "lost": 0, "lost_new": 0, "lost_unlisted": 0, "missing": 0,
+    "missing_unlisted": 0, "is_heard": True,
+}  # fmt: skip
 
 
 def status(**changes: Any) -> dict[str, Any]:
     """A pipeline in which all is well."""
     fine: dict[str, Any] = {
+        "group": "main",
+        "sums": [SUMS],
         "partitions": [{"partition": 0, "is_there": True, "owner": "c-0", "released": False}],
         "collectors": [{"member": "c-0", "partitions": [{"partition": 0, "problem": None}]}],
         "shippers": [{"name": "s-0", "live": None, "ready": None, "unconfirmed_s": 1.0}],
@@ -235,7 +241,23 @@ def test_every_table_has_its_line_in_the_status() -> None:
             {"deadLetterRoom": {**ROOM, "givenUpFull": [{"stream": "APP_0", "consumer": "audit"}]}},
             "consumer audit gives up more messages of APP_0 than are kept",
         ),
-        ({"missing": [{"bytes": 5, "toldBy": "collector"}]}, "5 B did not arrive"),
+        # Sixty sources of one byte, of which collectors list fifty; and all of another partition.
+        (
+            {
+                "sums": [
+                    {**SUMS, "missing": 60, "missing_unlisted": 10},
+                    {**SUMS, "partition": 1, "missing": 7, "missing_unlisted": 7},
+                ]
+            },
+            "67 B did not arrive, and may still be sent again",
+        ),
+        (
+            {
+                "sums": [{**SUMS, "lost": 9000, "lost_new": 2048, "lost_unlisted": 2048}],
+                "lost": [{**UNSEEN, "acknowledged": True}],
+            },
+            "2.0 KiB are lost that are not listed here: see `logpipeline losses`",
+        ),
         (
             {"lost": [UNSEEN, UNSEEN, {**UNSEEN, "acknowledged": True}]},
             "4.0 KiB are lost (expired)",
@@ -258,6 +280,7 @@ def test_the_status_says_what_is_wrong_without_being_asked() -> None:
     shown = {
         "namespace": "team", "name": "prod", "server": "nats://here", "readers": [], "noTable": "",
         "partitions": [], "collectors": [], "shippers": [], "tables": [],
+        "sums": [],
     }  # fmt: skip
     silent = [f"collector-{number} does not answer" for number in range(12)]
 

@@ -175,6 +175,34 @@ def test_a_source_that_no_shipper_knows_is_shown_with_its_hole() -> None:
     assert row.missing_by == ("collector",)
 
 
+def test_what_no_list_names_is_missing_too() -> None:
+    """By partition; and what is acknowledged is not lost there."""
+    row = {"host": "web1", "source": "/app.log", "bytes": 5}
+    sums = {
+        "lost": 9000,
+        "lost_new": 30,
+        "lost_unlisted": 30,
+        "missing": 60,
+        "missing_unlisted": 55,
+    }
+    place = {"group": "main", "partition": 0, "is_heard": True}
+
+    view = watched(
+        status(
+            missing=[{**row, "toldBy": "collector", "group": "main"}],
+            partitions=[partition(lost_bytes=9000, missing_bytes=60)],
+            sums=[sums | place],
+        )
+    )
+
+    assert [(row.host, row.bytes, row.what) for row in view.missing] == [
+        ("", 55, "holes of sources of partition 0 that are not listed"),
+        ("", 30, "lost of sources of partition 0 that are not listed"),
+        ("web1", 5, "a hole, which may still be filled"),
+    ]
+    assert (view.partitions[0].missing_bytes, view.partitions[0].lost_bytes) == (60, 30)
+
+
 def test_of_a_fleet_the_worst_sources_are_shown() -> None:
     """Beyond the limit, the sums still hold all sources, and the worst have their rows."""
     rows = [source(path=f"/{at}", backlog_bytes=at, waiting_s=at) for at in range(SOURCES_MAX + 9)]

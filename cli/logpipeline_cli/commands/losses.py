@@ -32,7 +32,9 @@ async def show(target: Target, args: argparse.Namespace) -> int:
     acknowledged, it says so, and returns `EXIT_FAILED`.
     """
     async with connected(target, "losses") as js:
-        gathered = await status.gather(js, target, patience_s=status.ANSWER_WITHIN_S)
+        gathered = await status.gather(
+            js, target, patience_s=status.ANSWER_WITHIN_S, with_all_losses=True
+        )
         if args.acknowledge:
             bucket = Bucket(js, target.pipeline.names.state_bucket)
             chosen = _chosen(args.acknowledge, gathered)

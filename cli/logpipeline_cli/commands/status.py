@@ -18,7 +18,7 @@ from logpipeline.observe.logs import printable
 from logpipeline.tables.state import tables_of
 from logpipeline_cli.dead_letters.entries import room_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.losses import acknowledged, lost, missing, owned, sums
+from logpipeline_cli.losses import acknowledged, listed_whole, lost, missing, owned, sums
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
 from logpipeline_cli.problems import conflicts, of_shipper, problems
 from logpipeline_cli.readers import readers_of
@@ -90,9 +90,11 @@ def _show(status: dict[str, Any], *, as_json: bool, clear: bool = False) -> None
         print((_CLEAR if clear else "") + render(status))
 
 
-async def gather(js: JetStream, target: Target, *, patience_s: float = 0.0) -> dict[str, Any]:
+async def gather(
+    js: JetStream, target: Target, *, patience_s: float = 0.0, with_all_losses: bool = False
+) -> dict[str, Any]:
     """Return the status of the pipeline now, as it is printed in JSON. Parts that do not answer are
-    asked again for *patience_s*.
+    asked again for *patience_s*. Of many losses the newest are listed, unless *with_all_losses*.
     """
     pipeline = target.pipeline
     until_s = time.monotonic() + patience_s
@@ -110,6 +112,8 @@ async def gather(js: JetStream, target: Target, *, patience_s: float = 0.0) -> d
     readers = await readers_of(js, list(streams))
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
     group, places = pipeline.spec.collectors.group, owned(answers["collector"])
+    if with_all_losses:
+        places = await listed_whole(js.connection, pipeline.names.control_subject, places)
     states = [asdict(state) for state in partitions]
     whole = sums(states, places, seen, group=group)
     return {
@@ -171,22 +175,19 @@ def render(status: dict[str, Any]) -> str:
     if status["shippers"]:
         rows = [_shipper_row(answer) for answer in status["shippers"]]
         lines += ["", table(_SHIPPER_COLUMNS, rows)]
-    if status["readers"]:
-        lines += _some(_READER_COLUMNS, [_reader_row(reader) for reader in status["readers"]])
-    if status["conflicts"]:
-        shared = [(row["host"], row["source"], row["shippers"]) for row in status["conflicts"]]
-        lines += _some(("HOST", "SOURCE", "SHIPPED BY"), shared)
-    if status["missing"]:
-        rows = [(row["host"], row["source"], row["bytes"]) for row in status["missing"]]
-        lines += _some(("HOST", "SOURCE", "MISSING BYTES"), rows)
-    if status["lost"]:
-        named = [
-            (row["host"], row["source"], row["bytes"], row["cause"], time_text(row["time_ns"]))
-            for row in status["lost"]
-            if not row["acknowledged"]
-        ]
-        if named:
-            lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
+    lines += _some(_READER_COLUMNS, [_reader_row(reader) for reader in status["readers"]])
+    shared = [(row["host"], row["source"], row["shippers"]) for row in status["conflicts"]]
+    lines += _some(("HOST", "SOURCE", "SHIPPED BY"), shared)
+    rows = [(row["host"], row["source"], row["bytes"]) for row in status["missing"]]
+    lines += _some(("HOST", "SOURCE", "MISSING BYTES"), rows)
+    lines += _unlisted(status, "missing_unlisted", "are missing of sources that are not listed")
+    named = [
+        (row["host"], row["source"], row["bytes"], row["cause"], time_text(row["time_ns"]))
+        for row in status["lost"]
+        if not row["acknowledged"]
+    ]
+    lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
+    lines += _unlisted(status, "lost_unlisted", "are lost and not listed here")
     return "\n".join(lines)
 
 
@@ -206,11 +207,19 @@ def _dead_letters(room: dict[str, Any]) -> str:
 
 
 def _some(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Return the lines of a table of the first *rows*."""
+    """Return the lines of a table of the first *rows*, none where there are none."""
+    if not rows:
+        return []
     lines = ["", table(columns, rows[:ROWS_SHOWN_MAX])]
     if len(rows) > ROWS_SHOWN_MAX:
         lines.append(f"and {len(rows) - ROWS_SHOWN_MAX} more; see -o json")
     return lines
+
+
+def _unlisted(status: dict[str, Any], name: str, what: str) -> list[str]:
+    """Return the line about bytes that lists do not name, none where there are none."""
+    size = sum(row[name] for row in status["sums"] if row["group"] == status["group"])
+    return [f"and {bytes_text(size)} {what}"] if size else []
 
 
 def _members(status: dict[str, Any]) -> int:

@@ -83,7 +83,9 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 def _row(table: Table, row: Any) -> dict[str, Any]:
     history = next((each.history for each in table.columns if each.history is not None), None)
-    source = id_of(row.host, row.source) if isinstance(row, SourceRow | MissingRow) else ""
+    # What is missing of sources that are not listed has no page.
+    is_named = isinstance(row, SourceRow | MissingRow) and row.host
+    source = id_of(row.host, row.source) if is_named else ""
     return {
         "key": hashlib.blake2b(repr(table.key(row)).encode("utf-8", "replace")).hexdigest()[:16],
         "cells": table.cells(row),

@@ -219,6 +219,7 @@ class Watch:
             if not answer.is_silent
             for each in answer.status.get("partitions", [])
         }
+        whole = {row["partition"]: row for row in _own_sums(status)}
         rows, streams = [], set[str]()
         for state in status["partitions"]:
             number = int(state["partition"])
@@ -242,8 +243,8 @@ class Watch:
                     lag_messages=state["lag_messages"],
                     lag_bytes=state["lag_bytes"],
                     lag_s=state["lag_s"],
-                    missing_bytes=state["missing_bytes"],
-                    lost_bytes=state["lost_bytes"],
+                    missing_bytes=whole[number]["missing"],
+                    lost_bytes=whole[number]["lost_new"],
                 )
             )
         return rows
@@ -489,7 +490,26 @@ def _rows_of_missing(status: Status) -> list[MissingRow]:
         for row in status["lost"]
         if not row["acknowledged"]
     ]
+    rows += _rows_of_unlisted(_own_sums(status))
     return sorted(rows, key=lambda row: -row.bytes)
+
+
+def _rows_of_unlisted(sums: Iterable[Status]) -> Iterator[MissingRow]:
+    """Yield what is missing and lost in sources that no list names, by partition."""
+    for row in sums:
+        where = f"of sources of partition {row['partition']} that are not listed"
+        by = "a collector" if row["is_heard"] else "the last commit"
+        for size, what in (
+            (row["missing_unlisted"], "holes"),
+            (row["lost_unlisted"], "lost"),
+        ):
+            if size:
+                yield MissingRow(host="", source="", bytes=size, what=f"{what} {where}", by=by)
+
+
+def _own_sums(status: Status) -> list[Status]:
+    """Return the sums of the pipeline's own group, by partition."""
+    return [row for row in status["sums"] if row["group"] == status["group"]]
 
 
 def _silent(shippers: Iterable[ShipperRow], collectors: Iterable[CollectorRow]) -> Iterator[str]:

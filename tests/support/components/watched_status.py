@@ -4,8 +4,11 @@ views of them.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from logpipeline_cli.losses import Acknowledged, sums
+from logpipeline_cli.losses import owned as owned_places
 from logpipeline_cli.watching.rows import View
 from logpipeline_cli.watching.watch import Watch
 
@@ -78,6 +81,7 @@ def partition(number: int = 0, **fields: Any) -> dict[str, Any]:
         "lag_s": 0.0,
         "missing_bytes": 0,
         "lost_bytes": 0,
+        "epoch": 1,
     }
     return state | fields
 
@@ -86,6 +90,7 @@ def status(**fields: Any) -> dict[str, Any]:
     """Return a status without a problem, with *fields* put over it."""
     found: dict[str, Any] = {
         "name": "prod",
+        "group": "main",
         "namespace": "default",
         "server": "nats://127.0.0.1:4222",
         "partitions": [partition()],
@@ -104,7 +109,10 @@ def status(**fields: Any) -> dict[str, Any]:
             "givenUpFull": [],
         },
     }
-    return found | fields
+    found |= fields
+    places = owned_places(found["collectors"])
+    whole = sums(found["partitions"], places, Acknowledged(), group=found["group"])
+    return {"sums": [asdict(each) for each in whole]} | found
 
 
 def watched(*statuses: dict[str, Any], every_s: float = 1.0) -> View:
