@@ -222,6 +222,35 @@ def _sums(place: Place, listing: Row, whole: Row, seen: Acknowledged, *, is_hear
     )
 
 
+def beyond(status: Mapping[str, Any]) -> dict[Place, dict[str, int]]:
+    """Return what other groups lack that no list shows the pipeline's own group to lack: bytes by
+    `missing`, `missing_unlisted` and `lost_unlisted`, of each place that has some. Of a cut list
+    not all can be compared: there it is rather too much.
+    """
+    own = {row["partition"]: row for row in status["sums"] if row["group"] == status["group"]}
+    holes: dict[Place, dict[tuple[str, str], int]] = {}
+    for row in status["missing"]:
+        if row["toldBy"] == "collector":
+            place = holes.setdefault((row["group"], row["partition"]), {})
+            place[row["host"], row["source"]] = row["bytes"]
+    found = {}
+    for row in status["sums"]:
+        if row["group"] == status["group"]:
+            continue
+        group, partition = row["group"], row["partition"]
+        known = holes.get((status["group"], partition), {})
+        listed = sum(
+            max(0, size - known.get(source, 0))
+            for source, size in holes.get((group, partition), {}).items()
+        )
+        rest = {
+            name: max(0, row[name] - own.get(partition, {}).get(name, 0))
+            for name in ("missing_unlisted", "lost_unlisted")
+        }
+        found[group, partition] = rest | {"missing": listed + rest["missing_unlisted"]}
+    return {place: sizes for place, sizes in found.items() if any(sizes.values())}
+
+
 async def acknowledged(bucket: Bucket) -> Acknowledged:
     """Return what a person has acknowledged.
 

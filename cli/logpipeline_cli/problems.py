@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from logpipeline_cli.losses import beyond
 from logpipeline_cli.output import bytes_text
 from logpipeline_cli.tables.status import troubles
 
@@ -47,33 +48,7 @@ def problems(status: Status) -> Iterator[str]:
             yield f"no collector owns partition {state['partition']}: start one"
     yield from _of_replicas(status["partitions"])
     for answer in status["collectors"]:
-        for partition in answer.get("partitions", []):
-            if partition["problem"]:
-                where = f"{answer['member']}: partition {partition['partition']}"
-                yield f"{where}: {partition['problem']}"
-            if taken := partition.get("damaged_bytes", 0):
-                yield (
-                    f"{answer['member']}: partition {partition['partition']}: {bytes_text(taken)} "
-                    "of its files were removed or damaged after they were written; its log says "
-                    "which"
-                )
-            if why := partition.get("snapshot_problem"):
-                yield f"{answer['member']}: partition {partition['partition']}: {why}"
-            if forgotten := partition.get("forgotten_sources", 0):
-                yield (
-                    f"{answer['member']}: partition {partition['partition']}: {forgotten} sources "
-                    "are forgotten, since a host has too many or too long names; its log says which"
-                )
-            for gone in partition.get("gone_folders", []):
-                if lost := _of_gone(gone):
-                    yield f"{answer['member']}: partition {partition['partition']}: {lost}"
-        yield from _of_room(answer)
-        for row in answer.get("dead_letters_not_kept", []):
-            gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
-            yield (
-                f"{answer['member']}: {gone} ({bytes_text(row['bytes'])}) could be neither "
-                "collected nor kept as dead letters"
-            )
+        yield from (f"{name_of(answer, status)}: {each}" for each in _of_collector(answer))
     for answer in status["shippers"]:
         name = answer.get("name", "a shipper")
         yield from (f"{name}: {problem}" for problem in of_shipper(answer))
@@ -85,21 +60,68 @@ def problems(status: Status) -> Iterator[str]:
     yield from _of_letters(status["deadLetterRoom"])
 
 
+def name_of(collector: Status, status: Status) -> str:
+    """Return how a collector is called: those of another group may have the same names."""
+    member, group = str(collector.get("member", "")), str(collector.get("group", status["group"]))
+    return member if group == status["group"] else f"{member} of group {group}"
+
+
+def _of_collector(answer: Status) -> Iterator[str]:
+    for row in answer.get("partitions", []):
+        found = []
+        if row["problem"]:
+            found.append(row["problem"])
+        if taken := row.get("damaged_bytes", 0):
+            found.append(
+                f"{bytes_text(taken)} of its files were removed or damaged after they were "
+                "written; its log says which"
+            )
+        if why := row.get("snapshot_problem"):
+            found.append(why)
+        if forgotten := row.get("forgotten_sources", 0):
+            found.append(
+                f"{forgotten} sources are forgotten, since a host has too many or too long names; "
+                "its log says which"
+            )
+        found += filter(None, map(_of_gone, row.get("gone_folders", [])))
+        yield from (f"partition {row['partition']}: {each}" for each in found)
+    yield from _of_room(answer)
+    for row in answer.get("dead_letters_not_kept", []):
+        gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
+        yield (
+            f"{gone} ({bytes_text(row['bytes'])}) could be neither collected nor kept as dead "
+            "letters"
+        )
+
+
 def _of_lost(status: Status) -> Iterator[str]:
     """Yield the sentences about bytes that are lost and about those that did not arrive: of the
-    sums, which hold also what no list names.
+    sums, which hold also what no list names. What other groups lack beside is said as theirs.
     """
-    by_cause: Counter[str] = Counter()
+    own = status["group"]
+    by_cause: Counter[tuple[str, str]] = Counter()
     for row in status["lost"]:
         if not row["acknowledged"]:
-            by_cause[row["cause"]] += row["bytes"]
-    for cause, size in sorted(by_cause.items()):
-        yield f"{bytes_text(size)} are lost ({cause}): see `logpipeline losses`"
-    own = [row for row in status["sums"] if row["group"] == status["group"]]
-    if size := sum(row["lost_unlisted"] for row in own):
-        yield f"{bytes_text(size)} are lost that are not listed here: see `logpipeline losses`"
-    if holes := sum(row["missing"] for row in own):
-        yield f"{bytes_text(holes)} did not arrive, and may still be sent again"
+            by_cause[row["group"], row["cause"]] += row["bytes"]
+    unlisted, holes = Counter[str](), Counter[str]()
+    for row in status["sums"]:
+        if row["group"] == own:
+            unlisted[own] += row["lost_unlisted"]
+            holes[own] += row["missing"]
+    for (group, _), sizes in beyond(status).items():
+        unlisted[group] += sizes["lost_unlisted"]
+        holes[group] += sizes["missing"]
+    groups = {group for group, _ in by_cause} | unlisted.keys() | holes.keys()
+    for group in sorted(groups, key=lambda each: (each != own, each)):
+        whose = "" if group == own else f"group {group}: "
+        for (of, cause), size in sorted(by_cause.items()):
+            if of == group:
+                yield f"{whose}{bytes_text(size)} are lost ({cause}): see `logpipeline losses`"
+        if size := unlisted[group]:
+            what = "are lost that are not listed here: see `logpipeline losses`"
+            yield f"{whose}{bytes_text(size)} {what}"
+        if size := holes[group]:
+            yield f"{whose}{bytes_text(size)} did not arrive, and may still be sent again"
 
 
 def _of_replicas(states: Sequence[Status]) -> Iterator[str]:
@@ -129,9 +151,9 @@ def _of_room(answer: Status) -> Iterator[str]:
     size = sum(row.get("removed_for_room_bytes", 0) for row in answer.get("partitions", []))
     if size:
         yield (
-            f"{answer['member']}: {bytes_text(size)} of rotated files were deleted before their "
-            "age, since less of the disk was free than retention.minFreePercent: make room on it, "
-            "or enlarge the volume"
+            f"{bytes_text(size)} of rotated files were deleted before their age, since less of "
+            "the disk was free than retention.minFreePercent: make room on it, or enlarge the "
+            "volume"
         )
 
 

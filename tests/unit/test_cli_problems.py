@@ -19,7 +19,7 @@ ROW = {
     "stream": "LP_0", "lag": {"messages": 9, "bytes": 2048, "age_s": 0.0}, "fill": 0.66,
     "holds_back": False, "missed": [], "passed": True,
 }  # fmt: skip
-UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False, "groups": ["main"]}
+UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False, "group": "main"}
 SUMS = {
     "group": "main", "partition": 0, "lost": 0, "lost_new": 0, "lost_unlisted": 0, "missing": 0,
     "missing_unlisted": 0, "is_heard": True,

@@ -48,7 +48,7 @@ async def show(target: Target, args: argparse.Namespace) -> int:
         print_json(rows)
     elif rows:
         columns = ("ID", "SINCE", "HOST", "SOURCE", "FROM", "TO", "BYTES", "CAUSE", "")
-        print(table(columns, [_cells(row) for row in rows]))
+        print(table(columns, [_cells(row, gathered["group"]) for row in rows]))
     elif not unlisted:
         print("No unacknowledged losses.")
     return _said(unlisted)
@@ -98,8 +98,9 @@ def _chosen(words: list[str], gathered: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in rows if row["id"] in words]
 
 
-def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+def _cells(row: dict[str, Any], own: str) -> tuple[object, ...]:
     seen = "acknowledged" if row["acknowledged"] else ""
+    remark = ", ".join(filter(None, (seen, status.of_group(row, own))))
     since = time_text(row["time_ns"])
     place = (row["host"], row["source"], row["start"], row["end"])
-    return row["id"], since, *place, row["bytes"], row["cause"], seen
+    return row["id"], since, *place, row["bytes"], row["cause"], remark

@@ -178,15 +178,21 @@ def render(status: dict[str, Any]) -> str:
     lines += _some(_READER_COLUMNS, [_reader_row(reader) for reader in status["readers"]])
     shared = [(row["host"], row["source"], row["shippers"]) for row in status["conflicts"]]
     lines += _some(("HOST", "SOURCE", "SHIPPED BY"), shared)
-    rows = [(row["host"], row["source"], row["bytes"]) for row in status["missing"]]
-    lines += _some(("HOST", "SOURCE", "MISSING BYTES"), rows)
+    own = status["group"]
+    rows = [
+        (row["host"], row["source"], row["bytes"], of_group(row, own)) for row in status["missing"]
+    ]
+    lines += _some(("HOST", "SOURCE", "MISSING BYTES", ""), rows)
     lines += _unlisted(status, "missing_unlisted", "are missing of sources that are not listed")
     named = [
-        (row["host"], row["source"], row["bytes"], row["cause"], time_text(row["time_ns"]))
+        (
+            *(row["host"], row["source"], row["bytes"], row["cause"]),
+            *(time_text(row["time_ns"]), of_group(row, own)),
+        )
         for row in status["lost"]
         if not row["acknowledged"]
     ]
-    lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
+    lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE", ""), named)
     lines += _unlisted(status, "lost_unlisted", "are lost and not listed here")
     return "\n".join(lines)
 
@@ -214,6 +220,13 @@ def _some(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]
     if len(rows) > ROWS_SHOWN_MAX:
         lines.append(f"and {len(rows) - ROWS_SHOWN_MAX} more; see -o json")
     return lines
+
+
+def of_group(row: dict[str, Any], own: str) -> str:
+    """Return the name of the group that lacks the bytes of *row*; empty for the pipeline's *own*
+    one, and for what a shipper says.
+    """
+    return f"group {row['group']}" if row["group"] not in ("", own) else ""
 
 
 def _unlisted(status: dict[str, Any], name: str, what: str) -> list[str]:

@@ -221,7 +221,10 @@ HOSTS = Table(
 MISSING = Table(
     "Missing",
     lambda view: view.missing,
-    lambda row: (row.host, row.source, row.what, row.generation, row.start),
+    lambda row: (
+        *(row.host, row.source, row.what, row.generation, row.start),
+        *(row.group, row.partition),
+    ),
     (
         _name("HOST", lambda row: row.host),
         _name("SOURCE", lambda row: row.source),

@@ -63,7 +63,9 @@ class HostRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRow:
     """Bytes of one source that did not arrive: *what* happened to them, and who says so (*by*).
-    *since_ns* is when they were reported as lost, 0 for those that are missing.
+    *since_ns* is when they were reported as lost, 0 for those that are missing. *group* is the
+    group of collectors that lacks them, empty for what a shipper says. What no list names is of a
+    *partition*, and has no host and source.
     """
 
     host: str
@@ -74,6 +76,8 @@ class MissingRow:
     since_ns: int = 0
     generation: str = ""
     start: int = 0
+    group: str = ""
+    partition: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ A status is what `logpipeline_cli.commands.status.gather` returns.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from logpipeline.partition import partition_of
-from logpipeline_cli.problems import of_shipper, problems
+from logpipeline_cli.losses import beyond
+from logpipeline_cli.problems import name_of, of_shipper, problems
 from logpipeline_cli.watching.rows import (
     CollectorRow,
     HostRow,
@@ -86,7 +87,7 @@ class Watch:
         collector_rows = tuple(self._collector(each, at_s) for each in collectors)
         tables = tuple(self._table(each, at_s) for each in status["tables"])
         readers = tuple(self._reader(each, at_s) for each in status["readers"])
-        silent = _silent(shipper_rows, collector_rows)
+        silent = _silent(shippers, collectors, status)
         view = View(
             name=status["name"],
             namespace=status["namespace"],
@@ -216,7 +217,7 @@ class Watch:
         written = {
             (str(answer.status.get("member")), each["partition"]): each
             for answer in collectors
-            if not answer.is_silent
+            if not answer.is_silent and answer.status.get("group") == status["group"]
             for each in answer.status.get("partitions", [])
         }
         whole = {row["partition"]: row for row in _own_sums(status)}
@@ -424,13 +425,14 @@ def _missing(
     rows: Iterable[Status],
 ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], tuple[str, ...]]]:
     """Return the missing bytes of each source, and which kinds of components report them."""
-    sizes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    sizes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     by: dict[tuple[str, str], tuple[str, ...]] = {}
     for row in rows:
         key = row["host"], row["source"]
-        sizes[key] += row["bytes"]
+        sizes[key][row["group"]] += row["bytes"]
         by[key] = tuple(dict.fromkeys((*by.get(key, ()), row["toldBy"])))
-    return sizes, by
+    # Groups of collectors read the same messages: they lack the same bytes, or one lacks more.
+    return {key: of.pop("", 0) + max(of.values(), default=0) for key, of in sizes.items()}, by
 
 
 def _lost(rows: Iterable[Status]) -> dict[tuple[str, str], int]:
@@ -472,7 +474,8 @@ def _rows_of_missing(status: Status) -> list[MissingRow]:
             source=row["source"],
             bytes=row["bytes"],
             what=whats.get(row["toldBy"], ""),
-            by=f"a {row['toldBy']}",
+            by=_by(f"a {row['toldBy']}", row["group"], status),
+            group=row["group"],
         )
         for row in status["missing"]
     ]
@@ -482,29 +485,41 @@ def _rows_of_missing(status: Status) -> list[MissingRow]:
             source=row["source"],
             bytes=row["bytes"],
             what=f"lost: {row['cause']}",
-            by="its shipper",
+            by=_by("its shipper", row["group"], status),
             since_ns=row["time_ns"],
             generation=row["generation"],
             start=row["start"],
+            group=row["group"],
         )
         for row in status["lost"]
         if not row["acknowledged"]
     ]
-    rows += _rows_of_unlisted(_own_sums(status))
+    rows += _rows_of_unlisted(status)
     return sorted(rows, key=lambda row: -row.bytes)
 
 
-def _rows_of_unlisted(sums: Iterable[Status]) -> Iterator[MissingRow]:
-    """Yield what is missing and lost in sources that no list names, by partition."""
-    for row in sums:
-        where = f"of sources of partition {row['partition']} that are not listed"
-        by = "a collector" if row["is_heard"] else "the last commit"
-        for size, what in (
-            (row["missing_unlisted"], "holes"),
-            (row["lost_unlisted"], "lost"),
-        ):
-            if size:
-                yield MissingRow(host="", source="", bytes=size, what=f"{what} {where}", by=by)
+def _rows_of_unlisted(status: Status) -> Iterator[MissingRow]:
+    """Yield what is missing and lost in sources that no list names, by group and partition."""
+    found = [(status["group"], row["partition"], row) for row in _own_sums(status)]
+    found += [(*place, sizes) for place, sizes in beyond(status).items()]
+    heard = {(row["group"], row["partition"]): row["is_heard"] for row in status["sums"]}
+    for group, partition, sizes in found:
+        by = "a collector" if heard[group, partition] else "the last commit"
+        for name, what in (("missing_unlisted", "holes"), ("lost_unlisted", "lost")):
+            if sizes[name]:
+                yield MissingRow(
+                    host="",
+                    source="",
+                    bytes=sizes[name],
+                    what=f"{what} of sources of partition {partition} that are not listed",
+                    by=_by(by, group, status),
+                    group=group,
+                    partition=partition,
+                )
+
+
+def _by(who: str, group: str, status: Status) -> str:
+    return who if group in ("", status["group"]) else f"{who} (group {group})"
 
 
 def _own_sums(status: Status) -> list[Status]:
@@ -512,14 +527,15 @@ def _own_sums(status: Status) -> list[Status]:
     return [row for row in status["sums"] if row["group"] == status["group"]]
 
 
-def _silent(shippers: Iterable[ShipperRow], collectors: Iterable[CollectorRow]) -> Iterator[str]:
+def _silent(
+    shippers: Iterable[_Answer], collectors: Iterable[_Answer], status: Status
+) -> Iterator[str]:
     """Yield a sentence for each component that answered before, and does not answer now."""
-    for row in shippers:
-        if row.silent_s:
-            yield f"{row.name} has not answered for {row.silent_s:.0f} s"
-    for each in collectors:
-        if each.silent_s:
-            yield f"{each.member} has not answered for {each.silent_s:.0f} s"
+    names = [(each, str(each.status.get("name", ""))) for each in shippers]
+    names += [(each, name_of(each.status, status)) for each in collectors]
+    for each, name in names:
+        if each.is_silent:
+            yield f"{name} has not answered for {each.silent_s:.0f} s"
 
 
 def _badness(row: SourceRow | HostRow) -> tuple[float, ...]:

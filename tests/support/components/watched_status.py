@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from logpipeline_cli.losses import Acknowledged, sums
+from logpipeline_cli.losses import Acknowledged, lost, missing, sums
 from logpipeline_cli.losses import owned as owned_places
 from logpipeline_cli.watching.rows import View
 from logpipeline_cli.watching.watch import Watch
@@ -59,9 +59,11 @@ def owned(number: int = 0, **fields: Any) -> dict[str, Any]:
     return row | fields
 
 
-def collector(*partitions: dict[str, Any], member: str = "collector-0") -> dict[str, Any]:
+def collector(
+    *partitions: dict[str, Any], member: str = "collector-0", group: str = "main"
+) -> dict[str, Any]:
     """Return a collector's answer with *partitions*."""
-    return {"group": "main", "member": member, "partitions": list(partitions)}
+    return {"group": group, "member": member, "partitions": list(partitions)}
 
 
 def partition(number: int = 0, **fields: Any) -> dict[str, Any]:
@@ -98,8 +100,6 @@ def status(**fields: Any) -> dict[str, Any]:
         "shippers": [shipper(source())],
         "readers": [],
         "tables": [],
-        "missing": [],
-        "lost": [],
         "conflicts": [],
         "deadLetterRoom": {
             "messages": 0,
@@ -110,9 +110,19 @@ def status(**fields: Any) -> dict[str, Any]:
         },
     }
     found |= fields
-    places = owned_places(found["collectors"])
-    whole = sums(found["partitions"], places, Acknowledged(), group=found["group"])
-    return {"sums": [asdict(each) for each in whole]} | found
+    group, places, seen = found["group"], owned_places(found["collectors"]), Acknowledged()
+    whole = sums(found["partitions"], places, seen, group=group)
+    told = {
+        "missing": missing(places, group=group),
+        "lost": lost(places, seen, group=group),
+        "sums": [asdict(each) for each in whole],
+    }
+    told |= found
+    # A test need not say of whom its rows are.
+    for row in (*told["missing"], *told["lost"]):
+        row.setdefault("group", "" if row.get("toldBy") == "shipper" else group)
+        row.setdefault("partition", 0)
+    return told
 
 
 def watched(*statuses: dict[str, Any], every_s: float = 1.0) -> View:
