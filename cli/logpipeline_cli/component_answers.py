@@ -92,6 +92,13 @@ SOURCE = Shape(
         "position": is_position,
     },
 )
+HOST = Shape(
+    {
+        "host": is_host,
+        **_numbers("sources lines acked_bytes backlog_bytes missing_bytes on_the_way_bytes"),
+        **_numbers("unlisted_waiting_s"),
+    }
+)
 SHIPPER = Shape(
     {"name": is_text},
     {
@@ -102,6 +109,8 @@ SHIPPER = Shape(
         "live": is_text_or_none,
         "refused_hosts": are_texts,
         "unreadable": Shape({"path": is_text, "reason": is_text}).rows,
+        **_numbers("hosts_left_out"),
+        "by_host": HOST.rows,
         "sources": SOURCE.rows,
     },
 )

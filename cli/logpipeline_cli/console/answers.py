@@ -54,8 +54,7 @@ def view_json(view: View, table: Table, *, text: str, by: str) -> dict[str, Any]
         "problems_total": len(view.problems),
         "stages": [_stage(stage) for stage in view.stages],
         "tables": [
-            {"id": each.name.lower(), "name": each.name, "count": len(each.rows(view))}
-            for each in ALL
+            {"id": each.name.lower(), "name": each.name, "count": each.count(view)} for each in ALL
         ],
         "table": {
             "id": table.name.lower(),

@@ -52,12 +52,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a view. *name* is its title; *key* names a row for good."""
+    """One table of a view. *name* is its title; *key* names a row for good; *total* is how many
+    rows there are, where not all are watched.
+    """
 
     name: str
     rows: Callable[[View], Sequence[Row]]
     key: Callable[[Row], tuple[object, ...]]
     columns: tuple[Column, ...]
+    total: Callable[[View], int] = lambda _: 0
+
+    def count(self, view: View) -> str:
+        """Return how many rows there are: ``12``, or ``2000 of 8000`` where not all are watched."""
+        rows, total = len(self.rows(view)), self.total(view)
+        return f"{rows} of {total}" if total > rows else str(rows)
 
     def chosen(self, view: View, *, text: str = "", by: str = WORST) -> list[Row]:
         """Return the rows of which a cell holds *text*, whatever its case, sorted *by* the column
@@ -197,6 +205,7 @@ SOURCES = Table(
         _name("SHIPPER", lambda row: row.shipper or "none"),
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
     ),
+    lambda view: view.sources_total,
 )
 
 HOSTS = Table(
@@ -216,6 +225,7 @@ HOSTS = Table(
         _gone_bytes("LOST", lambda row: row.lost_bytes),
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
     ),
+    lambda view: view.hosts_total,
 )
 
 MISSING = Table(

@@ -47,7 +47,9 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """One host, with the sums over its sources; *waiting_s* is the largest of them."""
+    """One host, with the sums over all its sources, watched or not; *waiting_s* is the largest of
+    them.
+    """
 
     host: str
     partition: int
@@ -183,8 +185,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A pipeline at *at_s*, in seconds since 1970. Each list has what is worst first. *losses* are
-    those of the status. *trouble* says why there is nothing newer, empty where there is.
+    """A pipeline at *at_s*, in seconds since 1970. Each list has what is worst first. *sources* and
+    *hosts* are those that are watched, of *sources_total* and *hosts_total*. *losses* are those of
+    the status. *trouble* says why there is nothing newer, empty where there is.
     """
 
     name: str
@@ -196,6 +199,7 @@ class View:
     sources: tuple[SourceRow, ...] = ()
     sources_total: int = 0
     hosts: tuple[HostRow, ...] = ()
+    hosts_total: int = 0
     missing: tuple[MissingRow, ...] = ()
     partitions: tuple[PartitionRow, ...] = ()
     collectors: tuple[CollectorRow, ...] = ()

@@ -382,7 +382,7 @@ class TopScreen(Screen[None]):
         text = Text(no_wrap=True)
         for number, table in enumerate(ALL, 1):
             style = "bold reverse" if table is self._table else "dim"
-            text.append(f" {number} {table.name} {len(table.rows(view))} ", style=style)
+            text.append(f" {number} {table.name} {table.count(view)} ", style=style)
         text.append(f"  by {self._by.lower() or 'what is worst'}")
         if found > ROWS_MAX:
             text.append(f"; the first {ROWS_MAX} of {found}: / finds others")

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from logpipeline.partition import partition_of
 from logpipeline_cli.losses import beyond
 from logpipeline_cli.problems import name_of, of_shipper, problems
+from logpipeline_cli.watching.host_sums import HostSums
+from logpipeline_cli.watching.last_answers import LastAnswer, LastAnswers
 from logpipeline_cli.watching.rows import (
     CollectorRow,
     HostRow,
@@ -28,39 +30,9 @@ from logpipeline_cli.watching.rows import (
 from logpipeline_cli.watching.series import FORGET_S, Counters, Written
 
 Status = Mapping[str, Any]
-# An answer may come late once; after so long a component counts as silent.
-SILENT_S = 5.0
 # Sources that are watched, those of which most is missing or waits: each takes 10 KB for its rates.
 # A fleet has a million, and no person reads more rows. The sums hold all of them.
 SOURCES_MAX = 2000
-
-
-class _Answer(NamedTuple):
-    """What a component answered last, and for how long it has not answered since."""
-
-    status: Status
-    silent_s: float
-
-    @property
-    def is_silent(self) -> bool:
-        return self.silent_s > SILENT_S
-
-
-class _Answers:
-    """The last answers of components, also of those that do not answer any more."""
-
-    def __init__(self) -> None:
-        self._last: dict[Hashable, tuple[float, Status]] = {}
-
-    def take(self, answers: Iterable[tuple[Hashable, Status]], at_s: float) -> list[_Answer]:
-        """Take the answers of one moment by their keys, and return all that count, by key."""
-        for key, status in answers:
-            self._last[key] = at_s, status
-        self._last = {
-            key: found for key, found in self._last.items() if at_s - found[0] <= FORGET_S
-        }
-        ordered = sorted(self._last.items(), key=lambda item: str(item[0]))
-        return [_Answer(status, at_s - when_s) for _, (when_s, status) in ordered]
 
 
 class Watch:
@@ -69,8 +41,9 @@ class Watch:
     def __init__(self) -> None:
         self._counters = Counters()
         self._written: dict[Hashable, tuple[float, Written]] = {}
-        self._shippers = _Answers()
-        self._collectors = _Answers()
+        self._shippers = LastAnswers()
+        self._collectors = LastAnswers()
+        self._hosts = HostSums(self._counters)
 
     def observe(self, status: Status, at_s: float, *, every_s: float = 1.0) -> View:
         """Take the *status* of the moment *at_s*, in seconds, and return what is to be shown."""
@@ -81,9 +54,12 @@ class Watch:
             (((each.get("group"), each.get("member")), each) for each in status["collectors"]),
             at_s,
         )
-        sources = self._sources(status, shippers, at_s)
+        count = max(len(status["partitions"]), 1)
+        (missing, by), lost = _missing(status["missing"]), _lost(status["lost"])
+        sources = self._sources(shippers, at_s, count, missing, by, lost)
+        hosts = self._hosts.observe(shippers, sources, missing, lost, at_s, partitions=count)
         partitions = self._partitions(status, collectors, at_s)
-        shipper_rows = tuple(self._shipper(each, sources, at_s) for each in shippers)
+        shipper_rows = tuple(self._shipper(each, at_s) for each in shippers)
         collector_rows = tuple(self._collector(each, at_s) for each in collectors)
         tables = tuple(self._table(each, at_s) for each in status["tables"])
         readers = tuple(self._reader(each, at_s) for each in status["readers"])
@@ -99,9 +75,10 @@ class Watch:
                 *_stages(shipper_rows, partitions, collector_rows, tables, readers),
             ),
             sources=tuple(sorted(sources, key=_badness, reverse=True)[:SOURCES_MAX]),
-            hosts=tuple(sorted(_hosts(sources), key=_badness, reverse=True)),
+            hosts=tuple(sorted(hosts, key=_badness, reverse=True)),
+            hosts_total=self._hosts.total,
             missing=tuple(_rows_of_missing(status)),
-            sources_total=sum(each.status.get("sources_total", 0) for each in shippers),
+            sources_total=_sources_total(shippers, sources),
             partitions=tuple(sorted(partitions, key=_partition_badness, reverse=True)),
             collectors=tuple(sorted(collector_rows, key=_collector_badness, reverse=True)),
             shippers=tuple(sorted(shipper_rows, key=_shipper_badness, reverse=True)),
@@ -121,10 +98,15 @@ class Watch:
         size = self._counters.observe((key, "bytes"), at_s, answer.get("bytes", 0))
         return Rate(lines_s=lines.rate, bytes_s=size.rate, history=tuple(size.rates))
 
-    def _sources(self, status: Status, shippers: Sequence[_Answer], at_s: float) -> list[SourceRow]:
-        partitions = max(len(status["partitions"]), 1)
-        missing, by = _missing(status["missing"])
-        lost = _lost(status["lost"])
+    def _sources(
+        self,
+        shippers: Sequence[LastAnswer],
+        at_s: float,
+        partitions: int,
+        missing: Mapping[tuple[str, str], int],
+        by: Mapping[tuple[str, str], tuple[str, ...]],
+        lost: Mapping[tuple[str, str], int],
+    ) -> list[SourceRow]:
         found = [
             (answer, source) for answer in shippers for source in answer.status.get("sources", [])
         ]
@@ -134,13 +116,20 @@ class Watch:
             self._source(answer, source, at_s, partitions, missing, by, lost)
             for answer, source in found[:SOURCES_MAX]
         ]
-        # Of some sources no shipper knows any more, and collectors still wait for their bytes.
+        # Of some sources no shipper knows any more, or it lists others, and collectors still wait
+        # for their bytes.
         known = {(source["host"], source["source"]) for _, source in found}
+        of_hosts = {
+            row["host"]: str(each.status.get("name", ""))
+            for each in shippers
+            for row in each.status.get("by_host", ())
+        }
         rows += [
             SourceRow(
                 host=host,
                 source=source,
                 partition=partition_of(host, partitions),
+                shipper=of_hosts.get(host, ""),
                 missing_bytes=missing.get((host, source), 0),
                 missing_by=by.get((host, source), ()),
                 lost_bytes=lost.get((host, source), 0),
@@ -151,7 +140,7 @@ class Watch:
 
     def _source(
         self,
-        answer: _Answer,
+        answer: LastAnswer,
         source: Status,
         at_s: float,
         partitions: int,
@@ -179,7 +168,7 @@ class Watch:
             unseen_generations=source.get("unseen_generations", 0),
             generation=str(generation),
             offset=int(offset),
-            silent_s=answer.silent_s if answer.is_silent else 0.0,
+            silent_s=answer.silent_s,
         )
 
     def _waiting_s(self, key: Hashable, source: Status, at_s: float) -> float:
@@ -195,7 +184,7 @@ class Watch:
         reported_s = float(source.get("waiting_s", 0.0))
         return reported_s if age_s is None else min(age_s, reported_s)
 
-    def _shipper(self, answer: _Answer, sources: Sequence[SourceRow], at_s: float) -> ShipperRow:
+    def _shipper(self, answer: LastAnswer, at_s: float) -> ShipperRow:
         status, name = answer.status, str(answer.status.get("name", ""))
         counted = {"lines": status.get("lines", 0), "bytes": status.get("acked_bytes", 0)}
         return ShipperRow(
@@ -203,16 +192,16 @@ class Watch:
             hosts=status.get("hosts", 0),
             sources=status.get("sources_total", 0),
             rate=self._rate(("shipper", name), at_s, counted, answer.is_silent),
-            waiting_s=max((row.waiting_s for row in sources if row.shipper == name), default=0.0),
+            waiting_s=self._hosts.waiting_s.get(name, 0.0),
             backlog_bytes=status.get("backlog_bytes", 0),
             on_the_way_bytes=status.get("on_the_way_bytes", 0),
             missing_bytes=status.get("missing_bytes", 0),
             problem=next(of_shipper(status), ""),
-            silent_s=answer.silent_s if answer.is_silent else 0.0,
+            silent_s=answer.silent_s,
         )
 
     def _partitions(
-        self, status: Status, collectors: Sequence[_Answer], at_s: float
+        self, status: Status, collectors: Sequence[LastAnswer], at_s: float
     ) -> list[PartitionRow]:
         written = {
             (str(answer.status.get("member")), each["partition"]): each
@@ -250,7 +239,7 @@ class Watch:
             )
         return rows
 
-    def _collector(self, answer: _Answer, at_s: float) -> CollectorRow:
+    def _collector(self, answer: LastAnswer, at_s: float) -> CollectorRow:
         group, member = str(answer.status.get("group", "")), str(answer.status.get("member", ""))
         owned = [each for each in answer.status.get("partitions", []) if "epoch" in each]
         # Each partition counts from 0 with each epoch: their sum would jump when one moves.
@@ -274,7 +263,7 @@ class Watch:
             uncommitted_bytes=sum(each["uncommitted_bytes"] for each in owned),
             missing_bytes=sum(each["missing_bytes"] for each in owned),
             problem=next((problem for problem in found if problem), ""),
-            silent_s=answer.silent_s if answer.is_silent else 0.0,
+            silent_s=answer.silent_s,
         )
 
     def _reader(self, reader: Status, at_s: float) -> ReaderRow:
@@ -314,7 +303,7 @@ class Watch:
             problem=table["problem"],
         )
 
-    def _files(self, shippers: Sequence[_Answer], at_s: float) -> Stage:
+    def _files(self, shippers: Sequence[LastAnswer], at_s: float) -> Stage:
         """Return the files as a stage: written is what was shipped from them, and what waits."""
         rates = []
         for answer in shippers:
@@ -385,6 +374,14 @@ def _stages(
         )
 
 
+def _sources_total(shippers: Iterable[LastAnswer], rows: Iterable[SourceRow]) -> int:
+    """Return how many sources there are: those of shippers, listed or not, and others that miss
+    bytes.
+    """
+    known = sum(each.status.get("sources_total", 0) for each in shippers)
+    return int(known + sum(not row.shipper for row in rows))
+
+
 def _weight(
     source: Status,
     missing: Mapping[tuple[str, str], int],
@@ -442,24 +439,6 @@ def _lost(rows: Iterable[Status]) -> dict[tuple[str, str], int]:
         if not row["acknowledged"]:
             sizes[row["host"], row["source"]] += row["bytes"]
     return sizes
-
-
-def _hosts(sources: Iterable[SourceRow]) -> Iterator[HostRow]:
-    by_host: defaultdict[str, list[SourceRow]] = defaultdict(list)
-    for row in sources:
-        by_host[row.host].append(row)
-    for host, rows in by_host.items():
-        yield HostRow(
-            host=host,
-            partition=rows[0].partition,
-            sources=len(rows),
-            rate=_sum_of([row.rate for row in rows]),
-            waiting_s=max(row.waiting_s for row in rows),
-            backlog_bytes=sum(row.backlog_bytes for row in rows),
-            on_the_way_bytes=sum(row.on_the_way_bytes for row in rows),
-            missing_bytes=sum(row.missing_bytes for row in rows),
-            lost_bytes=sum(row.lost_bytes for row in rows),
-        )
 
 
 def _rows_of_missing(status: Status) -> list[MissingRow]:
@@ -528,7 +507,7 @@ def _own_sums(status: Status) -> list[Status]:
 
 
 def _silent(
-    shippers: Iterable[_Answer], collectors: Iterable[_Answer], status: Status
+    shippers: Iterable[LastAnswer], collectors: Iterable[LastAnswer], status: Status
 ) -> Iterator[str]:
     """Yield a sentence for each component that answered before, and does not answer now."""
     names = [(each, str(each.status.get("name", ""))) for each in shippers]
