@@ -16,6 +16,7 @@ from logpipeline_cli.watching.columns import (
     Table,
     count_text,
     rates_text,
+    silence_text,
     waiting_text,
 )
 from logpipeline_cli.watching.life import Generation, Life
@@ -119,6 +120,7 @@ def life_json(life: Life) -> dict[str, Any]:
         "host": escaped_name(life.host),
         "source": escaped_name(life.source),
         "answered": life.answered,
+        "silent": silence_text(row) if row is not None else "",
         "facts": facts,
         "line": _rounded(row.rate.history) if row is not None else [],
         "generations": [_generation(each) for each in life.generations],

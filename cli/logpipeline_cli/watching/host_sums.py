@@ -44,7 +44,12 @@ class _Sum:
     waiting_s: float = 0.0
     lines: float = 0.0
     bytes: float = 0.0
-    is_silent: bool = True
+    silent_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether none of its shippers answers."""
+        return all(self.silent_s)
 
     @property
     def badness(self) -> tuple[float, ...]:
@@ -86,6 +91,9 @@ class HostSums:
         for answer in shippers:
             self._add_sources(answer, waits, sums, at_s)
             self._add_hosts(answer, sums, at_s)
+            told = (*answer.status.get("sources", ()), *answer.status.get("by_host", ()))
+            for host in {str(row["host"]) for row in told}:
+                sums[host].silent_s.append(answer.silent_s)
         for row in watched:
             sums[row.host].sizes["sources"] += not row.shipper
         for field_name, sizes in (("missing_bytes", missing), ("lost_bytes", lost)):
@@ -114,12 +122,11 @@ class HostSums:
         for source in answer.status.get("sources", ()):
             host, path = str(source["host"]), str(source["source"])
             key, of_host = (shipper, host, path), sums[host]
-            lines, size, age_s = self._look(key, source, at_s)
+            lines, size, age_s = self._look(key, source, at_s - answer.age_s)
             waiting_s = waits.get(key)
             if waiting_s is None:
                 waiting_s = min(source.get("waiting_s", 0.0), age_s) + answer.silent_s
             self._wait(shipper, of_host, waiting_s)
-            of_host.is_silent &= answer.is_silent
             if host not in summed:
                 of_host.lines += lines
                 of_host.bytes += size
@@ -135,9 +142,10 @@ class HostSums:
             missing[source["host"]] += source.get("missing_bytes", 0)
         for row in answer.status.get("by_host", ()):
             of_host = sums[str(row["host"])]
-            lines, size, _ = self._look((shipper, row["host"]), row, at_s, may_fall=True)
+            lines, size, _ = self._look(
+                (shipper, row["host"]), row, at_s - answer.age_s, may_fall=True
+            )
             self._wait(shipper, of_host, row["unlisted_waiting_s"] + answer.silent_s)
-            of_host.is_silent &= answer.is_silent
             of_host.lines += lines
             of_host.bytes += size
             for name in ("sources", "backlog_bytes", "on_the_way_bytes"):
@@ -152,9 +160,11 @@ class HostSums:
     def _look(
         self, key: Hashable, row: Mapping[str, Any], at_s: float, *, may_fall: bool = False
     ) -> tuple[float, float, float]:
-        """Take the counters of *row*, and return how many lines and bytes were shipped since the
-        last look, and for how long the oldest waiting byte has waited at most. Counters that fell
-        began anew at 0, but for those that *may fall*.
+        """Take the counters of *row*, which its shipper said at *at_s*.
+
+        Return how many lines and bytes were shipped since the last look, and for how long the
+        oldest waiting byte had waited at most. Counters that fell began anew at 0, but for those
+        that *may fall*.
         """
         lines, done = row.get("lines", 0), row.get("acked_bytes", 0)
         waiting = row.get("backlog_bytes", 0)
@@ -199,6 +209,7 @@ class HostSums:
             on_the_way_bytes=size.sizes["on_the_way_bytes"],
             missing_bytes=size.sizes["missing_bytes"],
             lost_bytes=size.sizes["lost_bytes"],
+            silent_s=max(size.silent_s, default=0.0),
         )
 
 

@@ -48,7 +48,7 @@ class SourceRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
     """One host, with the sums over all its sources, watched or not; *waiting_s* is the largest of
-    them.
+    them. One of its shippers has not answered for *silent_s*.
     """
 
     host: str
@@ -60,6 +60,7 @@ class HostRow:
     on_the_way_bytes: int = 0
     missing_bytes: int = 0
     lost_bytes: int = 0
+    silent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

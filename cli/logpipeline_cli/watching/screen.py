@@ -29,6 +29,7 @@ from logpipeline_cli.watching.columns import (
     Tone,
     count_text,
     rates_text,
+    silence_text,
     waiting_text,
 )
 from logpipeline_cli.watching.gathering import Gathering
@@ -97,6 +98,8 @@ def life_text(life: Life) -> Text:
             f"{seconds_text(row.waiting_s)}; on the way {bytes_text(row.on_the_way_bytes)}; "
             f"missing {bytes_text(row.missing_bytes)}; lost {bytes_text(row.lost_bytes)}"
         )
+        if silence := silence_text(row):
+            text.append(f"\n{silence}", style=STYLES[Tone.BAD])
     text.append("\n\n")
     if not life.answered:
         text.append(

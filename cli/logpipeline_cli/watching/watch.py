@@ -159,7 +159,7 @@ class Watch:
             partition=partition_of(host, partitions),
             shipper=shipper,
             rate=self._rate(key, at_s, counted, answer.is_silent),
-            waiting_s=self._waiting_s(key, source, at_s),
+            waiting_s=self._waiting_s(key, answer, source, at_s),
             backlog_bytes=source.get("backlog_bytes", 0),
             on_the_way_bytes=source.get("on_the_way_bytes", 0),
             missing_bytes=missing.get((host, path), 0),
@@ -171,18 +171,20 @@ class Watch:
             silent_s=answer.silent_s,
         )
 
-    def _waiting_s(self, key: Hashable, source: Status, at_s: float) -> float:
+    def _waiting_s(self, key: Hashable, answer: LastAnswer, source: Status, at_s: float) -> float:
         """Return how long the oldest byte that is not shipped can have waited.
 
         The shipper says for how long something has waited, which rises for ever where a busy file
-        is never read to its end at the moment of a look. What was written when limits it.
+        is never read to its end at the moment of a look. What was written when limits it. While the
+        shipper is silent, nothing is known to be shipped of what waited, or is written since.
         """
         _, written = self._written.get(key, (0.0, Written()))
         self._written[key] = at_s, written
-        waiting = source.get("backlog_bytes", 0)
-        age_s = written.age_s(at_s, done=source.get("acked_bytes", 0), waiting=waiting)
+        waiting, done = source.get("backlog_bytes", 0), source.get("acked_bytes", 0)
+        age_s = written.age_s(at_s - answer.age_s, done=done, waiting=waiting)
         reported_s = float(source.get("waiting_s", 0.0))
-        return reported_s if age_s is None else min(age_s, reported_s)
+        known_s = reported_s if age_s is None else min(age_s, reported_s)
+        return known_s + answer.silent_s
 
     def _shipper(self, answer: LastAnswer, at_s: float) -> ShipperRow:
         status, name = answer.status, str(answer.status.get("name", ""))
