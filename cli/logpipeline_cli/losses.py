@@ -178,13 +178,20 @@ def _own_first(places: Mapping[Place, Row], group: str) -> list[tuple[Place, Row
 def sums(
     partitions: Sequence[Row],
     places: Mapping[Place, Row],
+    losses: Iterable[Row],
     seen: Acknowledged,
     *,
     group: str,
 ) -> list[Sums]:
     """Return the sums of each partition of *group*, whether its collector answered or not, and of
-    those of other groups that answered.
+    those of other groups that answered; *losses* are those that `lost` returns of *places*.
     """
+    # Of each place the acknowledged bytes that are listed, and the others.
+    listed: dict[Place, list[int]] = {}
+    for row in losses:
+        for of in row["groups"]:
+            sizes = listed.setdefault((of, row["partition"]), [0, 0])
+            sizes[not row["acknowledged"]] += row["bytes"]
     found = []
     for state in partitions:
         place = group, int(state["partition"])
@@ -192,23 +199,26 @@ def sums(
         # One that was taken over meanwhile knows less than its successor has committed.
         heard = said if said is not None and said["epoch"] >= state.get("epoch", 0) else None
         whole = {**state, **(heard or {})}
-        found.append(_sums(place, said or {}, whole, seen, is_heard=heard is not None))
+        found.append(_sums(place, whole, listed, said, seen, is_heard=heard is not None))
     for place, said in _own_first(places, group):
         if place[0] != group:
-            found.append(_sums(place, said, said, seen, is_heard=True))
+            found.append(_sums(place, said, listed, said, seen, is_heard=True))
     return found
 
 
-def _sums(place: Place, listing: Row, whole: Row, seen: Acknowledged, *, is_heard: bool) -> Sums:
-    known = fresh = 0
-    for row in listing.get("losses", ()):
-        if id_of(row) in seen.ids:
-            known += row["end"] - row["start"]
-        else:
-            fresh += row["end"] - row["start"]
+def _sums(
+    place: Place,
+    whole: Row,
+    listed: Mapping[Place, Sequence[int]],
+    said: Row | None,
+    seen: Acknowledged,
+    *,
+    is_heard: bool,
+) -> Sums:
+    known, fresh = listed.get(place, (0, 0))
     total = max(whole.get("lost_bytes", 0), known + fresh)
     unlisted = max(0, total - max(seen.bytes.get(place, 0), known) - fresh)
-    holes = sum(row["bytes"] for row in listing.get("missing", ()))
+    holes = sum(row["bytes"] for row in (said or {}).get("missing", ()))
     gaps = whole.get("missing_bytes", 0)
     return Sums(
         group=place[0],

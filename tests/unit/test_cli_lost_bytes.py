@@ -68,8 +68,8 @@ class Pipeline:
     ) -> tuple[list[dict[str, Any]], list[Sums]]:
         """Return the losses and the sums that a command finds."""
         seen, places = await acknowledged(cast("Any", self)), owned(answers)
-        whole = sums([PARTITION | state], places, seen, group="main")
-        return lost(places, seen, group="main"), whole
+        rows = lost(places, seen, group="main")
+        return rows, sums([PARTITION | state], places, rows, seen, group="main")
 
     async def acknowledge(self, found: tuple[list[dict[str, Any]], list[Sums]], *ids: str) -> None:
         """Acknowledge *ids* of what was found, or all that is lost."""
@@ -190,7 +190,7 @@ def test_what_a_former_owner_says_is_no_sum() -> None:
     places = owned([answer(lost_bytes=5, missing_bytes=7)])
     state = PARTITION | {"epoch": 2, "lost_bytes": 20, "missing_bytes": 3}
 
-    [found] = sums([state], places, Acknowledged(), group="main")
+    [found] = sums([state], places, [], Acknowledged(), group="main")
 
     assert (found.lost, found.missing, found.is_heard) == (20, 3, False)
 
@@ -200,7 +200,7 @@ def test_holes_that_are_not_listed_are_counted() -> None:
     row = {"host": "h", "source": "/a", "bytes": 4}
     places = owned([answer(missing=[row], missing_bytes=60)])
 
-    [found] = sums([PARTITION], places, Acknowledged(), group="main")
+    [found] = sums([PARTITION], places, [], Acknowledged(), group="main")
     [listed] = missing(places, group="main")
 
     assert (found.missing, found.missing_unlisted) == (60, 56)

@@ -295,6 +295,36 @@ def test_the_status_says_what_is_wrong_without_being_asked() -> None:
     ]
 
 
+def test_the_status_says_what_it_does_not_list() -> None:
+    """And which rows are those of another group."""
+    shown = {
+        "namespace": "team", "name": "prod", "server": "nats://here", "readers": [], "noTable": "",
+        "partitions": [], "collectors": [], "shippers": [], "tables": [],
+        "sums": [{**SUMS, "missing": 60, "missing_unlisted": 10, "lost_unlisted": 2048}],
+    }  # fmt: skip
+    holes = [
+        {
+            "host": "h",
+            "source": "/a",
+            "bytes": 50,
+            "toldBy": "collector",
+            "group": group,
+            "partition": 0,
+        }
+        for group in ("main", "audit")
+    ]
+
+    lines = render(status(**shown, missing=holes)).splitlines()
+
+    begin = lines.index("HOST  SOURCE  MISSING BYTES")
+    assert lines[begin + 1 : begin + 4] == [
+        "h     /a      50",
+        "h     /a      50             group audit",
+        "and 10 B are missing of sources that are not listed",
+    ]
+    assert lines[-1] == "and 2.0 KiB are lost and not listed here"
+
+
 def test_a_source_that_two_shippers_read_is_named() -> None:
     """Not one that only has the same path on another host."""
     one = {"name": "s", "sources": [{"host": "h", "source": "/a"}, {"host": "h", "source": "/b"}]}

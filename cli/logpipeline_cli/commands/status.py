@@ -94,16 +94,20 @@ async def gather(
     js: JetStream, target: Target, *, patience_s: float = 0.0, with_all_losses: bool = False
 ) -> dict[str, Any]:
     """Return the status of the pipeline now, as it is printed in JSON. Parts that do not answer are
-    asked again for *patience_s*. Of many losses the newest are listed, unless *with_all_losses*.
+    asked again for *patience_s*. Of many losses the newest are listed; *with_all_losses* all, and
+    only collectors are waited for.
     """
     pipeline = target.pipeline
+    group = pipeline.spec.collectors.group
     until_s = time.monotonic() + patience_s
     while True:
         answers, partitions = await asyncio.gather(
             ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
         )
         missing_parts = silent(target, partitions, answers)
-        if not missing_parts or time.monotonic() > until_s:
+        owners = silent_owners(group, partitions, answers)
+        waits_for = owners if with_all_losses else missing_parts
+        if not waits_for or time.monotonic() > until_s:
             break
     dead = await room_of(js, pipeline.names.dead_letter_stream)
     tables = await tables_of(js, pipeline, partitions)
@@ -111,11 +115,12 @@ async def gather(
     streams = dict.fromkeys(each.stream for each in partitions if each.is_there)
     readers = await readers_of(js, list(streams))
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
-    group, places = pipeline.spec.collectors.group, owned(answers["collector"])
+    places = owned(answers["collector"])
     if with_all_losses:
         places = await listed_whole(js.connection, pipeline.names.control_subject, places)
     states = [asdict(state) for state in partitions]
-    whole = sums(states, places, seen, group=group)
+    losses = lost(places, seen, group=group)
+    whole = sums(states, places, losses, seen, group=group)
     return {
         "name": pipeline.name,
         "namespace": pipeline.namespace,
@@ -124,13 +129,13 @@ async def gather(
         "heldBack": target.run.held if target.run is not None else "",
         "group": group,
         "silent": missing_parts,
-        "silentOwners": silent_owners(group, partitions, answers),
+        "silentOwners": owners,
         "partitions": states,
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
         "readers": readers,
         "missing": [*_unread(answers["shipper"]), *missing(places, group=group)],
-        "lost": lost(places, seen, group=group),
+        "lost": losses,
         "sums": [asdict(each) for each in whole],
         "conflicts": conflicts(answers["shipper"]),
         "deadLetters": dead["messages"],

@@ -111,10 +111,11 @@ def status(**fields: Any) -> dict[str, Any]:
     }
     found |= fields
     group, places, seen = found["group"], owned_places(found["collectors"]), Acknowledged()
-    whole = sums(found["partitions"], places, seen, group=group)
+    losses = lost(places, seen, group=group)
+    whole = sums(found["partitions"], places, losses, seen, group=group)
     told = {
         "missing": missing(places, group=group),
-        "lost": lost(places, seen, group=group),
+        "lost": losses,
         "sums": [asdict(each) for each in whole],
     }
     told |= found
