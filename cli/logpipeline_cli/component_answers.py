@@ -92,6 +92,13 @@ SOURCE = Shape(
         "position": is_position,
     },
 )
+HOST = Shape(
+    {
+        "host": is_host,
+        **_numbers("sources lines acked_bytes backlog_bytes missing_bytes on_the_way_bytes"),
+        **_numbers("unlisted_waiting_s"),
+    }
+)
 SHIPPER = Shape(
     {"name": is_text},
     {
@@ -102,6 +109,8 @@ SHIPPER = Shape(
         "live": is_text_or_none,
         "refused_hosts": are_texts,
         "unreadable": Shape({"path": is_text, "reason": is_text}).rows,
+        **_numbers("hosts_left_out"),
+        "by_host": HOST.rows,
         "sources": SOURCE.rows,
     },
 )
@@ -113,7 +122,7 @@ PARTITION = Shape(
     {"partition": is_number, "problem": is_text_or_none},
     {
         **_numbers("lost_bytes damaged_bytes removed_for_room_bytes lines bytes missed_messages"),
-        **_numbers("forgotten_sources"),
+        **_numbers("forgotten_sources losses_left_out missing_left_out"),
         "snapshot_problem": is_text_or_none,
         "gone_folders": GONE.rows,
         "missing": Shape({**_OF_SOURCE, **_numbers("bytes")}).rows,

@@ -1,104 +1,24 @@
 """The problems of a pipeline, found in its status: lost, missing and quarantined lines, and
-components that do not work; and the record of the losses that a person has acknowledged.
+components that do not work.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
-import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from logpipeline import json_text
-from logpipeline.nats.bucket import Bucket, Conflict
+from logpipeline_cli.losses import beyond
 from logpipeline_cli.output import bytes_text
 from logpipeline_cli.tables.status import troubles
-
-KEY = "losses.acknowledged"
-# One takes 30 bytes, so that all fit into one message. The oldest are dropped first.
-ACKNOWLEDGED_MAX = 10_000
-ID_BYTES = 5
 
 Status = Mapping[str, Any]
 # A working collector, which commits once a second, confirms everything sooner.
 UNCONFIRMED_S_MAX = 600.0
 # Beyond this, there may already be no room for a host: letters may not take the whole stream.
 LETTERS_PERCENT_MAX = 75
-
-
-def id_of(row: Mapping[str, Any]) -> str:
-    """Return the id of a loss, by which a person acknowledges it."""
-    name = "\0".join(str(row[field]) for field in ("host", "source", "generation", "start", "end"))
-    data = name.encode("utf-8", "surrogateescape")
-    return hashlib.blake2b(data, digest_size=ID_BYTES).hexdigest()
-
-
-async def acknowledged(bucket: Bucket) -> dict[str, float]:
-    """Return when each loss was acknowledged, in seconds since 1970, by its id.
-
-    Raises:
-        NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
-    """
-    entry = await bucket.get(KEY)
-    return _decoded(entry.value) if entry is not None else {}
-
-
-async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
-    """Record that a person has seen the losses *ids*.
-
-    Raises:
-        NotSent, OutcomeUnknown, ApiError: the bucket could not be written.
-    """
-    wanted = dict.fromkeys(ids, time.time())
-    while True:
-        entry = await bucket.get(KEY)
-        known = _decoded(entry.value) if entry is not None else {}
-        # A loss that is acknowledged a second time keeps the time of the first.
-        rows = sorted((wanted | known).items(), key=lambda row: row[1])
-        kept = dict(rows[-ACKNOWLEDGED_MAX:])
-        try:
-            revision = entry.revision if entry is not None else 0
-            await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)
-        except Conflict:
-            continue  # another command has written the key since we read it
-        return
-
-
-def _decoded(value: bytes) -> dict[str, float]:
-    try:
-        data = json_text.parse(value)
-        return {str(name): float(when_s) for name, when_s in data.items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}  # not written by this command: treated as no acknowledgement
-
-
-def lost(answers: Sequence[Status], seen: Container[str]) -> list[dict[str, Any]]:
-    """Return the losses that shippers reported, from the *answers* of collectors, the newest first;
-    *seen* are the ids of acknowledged losses.
-    """
-    rows = [
-        {**row, "bytes": row["end"] - row["start"], "group": answer.get("group", "")}
-        for answer in answers
-        for partition in answer.get("partitions", [])
-        for row in partition.get("losses", [])
-    ]
-    named = ({**row, "id": id_of(row)} for row in rows)
-    marked = [{**row, "acknowledged": row["id"] in seen} for row in named]
-    return sorted(marked, key=lambda row: -row["time_ns"])
-
-
-def untold(answers: Sequence[Status]) -> int:
-    """Return the number of lost bytes that the *answers* only count, and do not list."""
-    total = 0
-    for answer in answers:
-        for partition in answer.get("partitions", []):
-            listed = sum(row["end"] - row["start"] for row in partition.get("losses", []))
-            total += max(0, partition.get("lost_bytes", 0) - listed)
-    return total
 
 
 def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:
@@ -128,50 +48,80 @@ def problems(status: Status) -> Iterator[str]:
             yield f"no collector owns partition {state['partition']}: start one"
     yield from _of_replicas(status["partitions"])
     for answer in status["collectors"]:
-        for partition in answer.get("partitions", []):
-            if partition["problem"]:
-                where = f"{answer['member']}: partition {partition['partition']}"
-                yield f"{where}: {partition['problem']}"
-            if taken := partition.get("damaged_bytes", 0):
-                yield (
-                    f"{answer['member']}: partition {partition['partition']}: {bytes_text(taken)} "
-                    "of its files were removed or damaged after they were written; its log says "
-                    "which"
-                )
-            if why := partition.get("snapshot_problem"):
-                yield f"{answer['member']}: partition {partition['partition']}: {why}"
-            if forgotten := partition.get("forgotten_sources", 0):
-                yield (
-                    f"{answer['member']}: partition {partition['partition']}: {forgotten} sources "
-                    "are forgotten, since a host has too many or too long names; its log says which"
-                )
-            for gone in partition.get("gone_folders", []):
-                if lost := _of_gone(gone):
-                    yield f"{answer['member']}: partition {partition['partition']}: {lost}"
-        yield from _of_room(answer)
-        for row in answer.get("dead_letters_not_kept", []):
-            gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
-            yield (
-                f"{answer['member']}: {gone} ({bytes_text(row['bytes'])}) could be neither "
-                "collected nor kept as dead letters"
-            )
+        yield from (f"{name_of(answer, status)}: {each}" for each in _of_collector(answer))
     for answer in status["shippers"]:
         name = answer.get("name", "a shipper")
         yield from (f"{name}: {problem}" for problem in of_shipper(answer))
     for row in status["conflicts"]:
         names = " and ".join(row["shippers"])
         yield f"{names} both ship {row['source']} of {row['host']}: give each host its own name"
-    by_cause: Counter[str] = Counter()
-    for row in status["lost"]:
-        if not row["acknowledged"]:
-            by_cause[row["cause"]] += row["bytes"]
-    for cause, size in sorted(by_cause.items()):
-        yield f"{bytes_text(size)} are lost ({cause}): see `logpipeline losses`"
-    holes = sum(row["bytes"] for row in status["missing"] if row["toldBy"] == "collector")
-    if holes:
-        yield f"{bytes_text(holes)} did not arrive, and may still be sent again"
+    yield from _of_lost(status)
     yield from troubles(status)
     yield from _of_letters(status["deadLetterRoom"])
+
+
+def name_of(collector: Status, status: Status) -> str:
+    """Return how a collector is called: those of another group may have the same names."""
+    member, group = str(collector.get("member", "")), str(collector.get("group", status["group"]))
+    return member if group == status["group"] else f"{member} of group {group}"
+
+
+def _of_collector(answer: Status) -> Iterator[str]:
+    for row in answer.get("partitions", []):
+        found = []
+        if row["problem"]:
+            found.append(row["problem"])
+        if taken := row.get("damaged_bytes", 0):
+            found.append(
+                f"{bytes_text(taken)} of its files were removed or damaged after they were "
+                "written; its log says which"
+            )
+        if why := row.get("snapshot_problem"):
+            found.append(why)
+        if forgotten := row.get("forgotten_sources", 0):
+            found.append(
+                f"{forgotten} sources are forgotten, since a host has too many or too long names; "
+                "its log says which"
+            )
+        found += filter(None, map(_of_gone, row.get("gone_folders", [])))
+        yield from (f"partition {row['partition']}: {each}" for each in found)
+    yield from _of_room(answer)
+    for row in answer.get("dead_letters_not_kept", []):
+        gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
+        yield (
+            f"{gone} ({bytes_text(row['bytes'])}) could be neither collected nor kept as dead "
+            "letters"
+        )
+
+
+def _of_lost(status: Status) -> Iterator[str]:
+    """Yield the sentences about bytes that are lost and about those that did not arrive: of the
+    sums, which hold also what no list names. What other groups lack beside is said as theirs.
+    """
+    own = status["group"]
+    by_cause: Counter[tuple[str, str]] = Counter()
+    for row in status["lost"]:
+        if not row["acknowledged"]:
+            by_cause[row["group"], row["cause"]] += row["bytes"]
+    unlisted, holes = Counter[str](), Counter[str]()
+    for row in status["sums"]:
+        if row["group"] == own:
+            unlisted[own] += row["lost_unlisted"]
+            holes[own] += row["missing"]
+    for (group, _), sizes in beyond(status).items():
+        unlisted[group] += sizes["lost_unlisted"]
+        holes[group] += sizes["missing"]
+    groups = {group for group, _ in by_cause} | unlisted.keys() | holes.keys()
+    for group in sorted(groups, key=lambda each: (each != own, each)):
+        whose = "" if group == own else f"group {group}: "
+        for (of, cause), size in sorted(by_cause.items()):
+            if of == group:
+                yield f"{whose}{bytes_text(size)} are lost ({cause}): see `logpipeline losses`"
+        if size := unlisted[group]:
+            what = "are lost that are not listed here: see `logpipeline losses`"
+            yield f"{whose}{bytes_text(size)} {what}"
+        if size := holes[group]:
+            yield f"{whose}{bytes_text(size)} did not arrive, and may still be sent again"
 
 
 def _of_replicas(states: Sequence[Status]) -> Iterator[str]:
@@ -201,9 +151,9 @@ def _of_room(answer: Status) -> Iterator[str]:
     size = sum(row.get("removed_for_room_bytes", 0) for row in answer.get("partitions", []))
     if size:
         yield (
-            f"{answer['member']}: {bytes_text(size)} of rotated files were deleted before their "
-            "age, since less of the disk was free than retention.minFreePercent: make room on it, "
-            "or enlarge the volume"
+            f"{bytes_text(size)} of rotated files were deleted before their age, since less of "
+            "the disk was free than retention.minFreePercent: make room on it, or enlarge the "
+            "volume"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from logpipeline.authority import TABLE, shipper_user
@@ -21,22 +21,40 @@ def silent(target: Target, partitions: Sequence[PartitionState], answers: Answer
     *partitions*, that is not among *answers*, and for each whose answer cannot be read.
     """
     group = target.pipeline.spec.collectors.group
-    heard = {
-        str(each.get("member", "")) for each in answers["collector"] if each.get("group") == group
-    }
+    heard = _heard(group, answers)
     found = dict(_local(target, heard, answers["shipper"]))
-    owned: dict[str, list[int]] = {}
-    for state in partitions:
-        if state.owner and not state.released and state.owner not in heard:
-            owned.setdefault(state.owner, []).append(state.partition)
-    for owner, numbers in owned.items():
+    for owner, numbers in silent_owners(group, partitions, answers).items():
         if owner not in found:
-            listed = ", ".join(map(str, numbers))
-            found[owner] = f"{owner}, which owns partitions {listed}, does not answer: see its log"
+            found[owner] = f"{owner}, {owning(numbers)}, does not answer: see its log"
     for each in answers.get("unreadable", ()):
         name = each["name"]
         found[name] = f"{name} gives an answer that cannot be read: is it of this version?"
     return [found[name] for name in sorted(found)]
+
+
+def silent_owners(
+    group: str, partitions: Sequence[PartitionState], answers: Answers
+) -> dict[str, list[int]]:
+    """Return the collectors of *group* that own some of *partitions* and are not among *answers*,
+    with the numbers of what they own.
+    """
+    heard = _heard(group, answers)
+    found: dict[str, list[int]] = {}
+    for state in partitions:
+        if state.owner and not state.released and state.owner not in heard:
+            found.setdefault(state.owner, []).append(state.partition)
+    return found
+
+
+def owning(numbers: Iterable[int]) -> str:
+    """Return in words which partitions a collector owns."""
+    return f"which owns partitions {', '.join(map(str, numbers))}"
+
+
+def _heard(group: str, answers: Answers) -> set[str]:
+    return {
+        str(each.get("member", "")) for each in answers["collector"] if each.get("group") == group
+    }
 
 
 def _local(

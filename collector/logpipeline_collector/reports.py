@@ -24,6 +24,7 @@ from logpipeline_collector.context import Context
 from logpipeline_collector.metrics import lag_seconds
 from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.sink import FOR_ROOM, Removed
+from logpipeline_collector.status_question import LossesAsked
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ MISSING_LISTED_MAX = 50
 LOSSES_LISTED_MAX = 200
 # Lengths of these lists that are tried until the status is longer than a message.
 LISTED_MAX = (0, 1, 2, 5, 10, 20, 50, 100, LOSSES_LISTED_MAX)
+# Who asks for the losses of one partition gets so many at once.
+PAGE_LISTED_MAX = (*LISTED_MAX, 500, 1000, 2000)
 # What an answer has beside its text.
 HEADERS_BYTES = 1024
 # A folder that was lost, and files that were removed for room, are reported long enough for a
@@ -227,15 +230,20 @@ def problem_of(worker: PartitionWorker) -> str | None:
 
 
 def encoded_report(
-    context: Context, workers: Collection[PartitionWorker], *, bytes_max: int
+    context: Context,
+    workers: Collection[PartitionWorker],
+    *,
+    bytes_max: int,
+    known: int = 0,
+    listed_max: Iterable[int] = LISTED_MAX,
 ) -> bytes:
-    """Return the collector's state as JSON, with lists so long that it has at most *bytes_max*: the
-    sums beside them hold all.
+    """Return the collector's state as JSON, with lists so long that it has at most *bytes_max*, of
+    the lengths *listed_max*: the sums beside them hold all. The newest *known* losses are left out.
     """
     # From short lists to long ones: the whole of long ones may be hundreds of times too long.
     fitting = b""
-    for listed_max in LISTED_MAX:
-        made = report(context, workers, listed_max=listed_max)
+    for length in listed_max:
+        made = report(context, workers, listed_max=length, known=known)
         text = json_text.dump(made).encode()
         if fitting and len(text) > bytes_max:
             break
@@ -250,10 +258,14 @@ def _left_out(row: dict[str, Any]) -> int:
 
 
 def report(
-    context: Context, workers: Iterable[PartitionWorker], *, listed_max: int = LOSSES_LISTED_MAX
+    context: Context,
+    workers: Iterable[PartitionWorker],
+    *,
+    listed_max: int = LOSSES_LISTED_MAX,
+    known: int = 0,
 ) -> dict[str, Any]:
-    """Return the collector's state in JSON values, with at most *listed_max* losses, and as many
-    sources with holes, for each partition.
+    """Return the collector's state in JSON values, with at most *listed_max* losses behind the
+    newest *known* ones, and as many sources with holes, for each partition.
     """
     config = context.config
     return {
@@ -268,18 +280,18 @@ def report(
         ],
         "partitions": [
             {"partition": worker.partition, "problem": problem_of(worker)}
-            | (_ownership(worker.owned, listed_max) if worker.owned else {})
+            | (_ownership(worker.owned, listed_max, known) if worker.owned else {})
             for worker in workers
             if worker.is_wanted or worker.owned
         ],
     }
 
 
-def _ownership(owned: OwnedPartition, listed_max: int) -> dict[str, Any]:
+def _ownership(owned: OwnedPartition, listed_max: int, known: int) -> dict[str, Any]:
     writer = owned.writer
-    missing, losses = writer.missing(), writer.losses()
+    missing, losses = writer.missing(), writer.losses()[known:]
     missing_listed = missing[: min(MISSING_LISTED_MAX, listed_max)]
-    losses_listed = losses[: min(LOSSES_LISTED_MAX, listed_max)]
+    losses_listed = losses[:listed_max]
     return {
         "epoch": owned.epoch,
         "position": owned.committed.sequence,
@@ -362,14 +374,32 @@ class StatusReports:
         while True:
             question = await self._questions.get()
             connection = self._context.connection
-            bytes_max = connection.max_payload_bytes - HEADERS_BYTES
-            text = encoded_report(self._context, self._workers.values(), bytes_max=bytes_max)
+            text = self._answer_to(question.data, connection.max_payload_bytes - HEADERS_BYTES)
+            if not text:
+                continue
             try:
                 await connection.answer(question, text)
             except TooLarge as error:
                 log.warning("status not answered", extra={"reason": str(error)})
             except NotSent as error:
                 log.debug("status not answered", extra={"reason": str(error)})
+
+    def _answer_to(self, question: bytes, bytes_max: int) -> bytes:
+        """Return the answer to *question*, none where another collector owns what it asks for."""
+        asked = LossesAsked.decode(question)
+        if asked is None:
+            return encoded_report(self._context, self._workers.values(), bytes_max=bytes_max)
+        worker = self._workers.get(asked.partition)
+        is_ours = asked.group == self._context.config.group
+        if worker is None or worker.owned is None or not is_ours:
+            return b""
+        return encoded_report(
+            self._context,
+            [worker],
+            bytes_max=bytes_max,
+            known=asked.known,
+            listed_max=PAGE_LISTED_MAX,
+        )
 
     async def _look_forever(self) -> None:
         while True:

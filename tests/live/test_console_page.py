@@ -63,7 +63,7 @@ def _status(second: int) -> dict[str, Any]:
     stuck = {"backlog_bytes": 40_960 * (1 + second), "waiting_s": 60.0 + second}
     rows[4] |= {"lines": 0, "acked_bytes": 0} | stuck
     rows.append(source("web2", HOSTILE, position=["9d22c4", 230_000]))
-    missing = [{"host": "web2", "source": HOSTILE, "bytes": 8_192, "toldBy": "collector"}]
+    hole = {"host": "web2", "source": HOSTILE, "bytes": 8_192}
     total = sum(row["acked_bytes"] for row in rows)
     lines = sum(row["lines"] for row in rows)
     members = ("collector-0", "collector-1")
@@ -75,7 +75,6 @@ def _status(second: int) -> dict[str, Any]:
             last_sequence=total // 40_000 + number,
             messages=9_000 + number,
             bytes=300_000_000,
-            missing_bytes=8_192 if number == 1 else 0,
         )
         for number in range(4)
     ]
@@ -88,10 +87,13 @@ def _status(second: int) -> dict[str, Any]:
         shippers=[shipper(*rows, name="machine")],
         partitions=partitions,
         collectors=[
-            collector(owned(0, **share), owned(1, **share), member=members[0]),
+            collector(
+                owned(0, **share),
+                owned(1, **share, missing_bytes=8_192, missing=[hole]),
+                member=members[0],
+            ),
             collector(owned(2, **share), owned(3, **share), member=members[1]),
         ],
-        missing=missing,
         tables=[table | {"rows": lines, "missed_messages": 0, "streams": streams}],
         readers=[
             {"name": "billing", "streams": [{"stream": "LOGS_0", "read": second * 9} | reading]}

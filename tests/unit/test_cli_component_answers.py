@@ -21,6 +21,11 @@ SHIPPER: dict[str, Any] = {
     "unreadable": [{"path": "/var/log/x", "reason": "EACCES"}],
     "sources": [{"host": "node-a", "source": "/var/log/\udcff", "lines": 7, "position": ["g", 9]}],
 }
+SUMS = {
+    "sources": 5, "lines": 0, "acked_bytes": 0, "backlog_bytes": 0, "missing_bytes": 0,
+    "on_the_way_bytes": 0, "unlisted_waiting_s": 0.5,
+}  # fmt: skip
+SHIPPER["by_host"] = [{"host": "node-a", **SUMS}]
 LOSS = {"generation": "g", "start": 0, "end": 9, "cause": "removed", "time_ns": 1}
 COLLECTOR: dict[str, Any] = {
     "component": "collector",
@@ -76,12 +81,15 @@ def test_what_components_answer_is_read() -> None:
         changed(SHIPPER, "sources", 0, "host", to="no host*"),
         changed(SHIPPER, "sources", 0, "source", to="\ud800"),
         changed(SHIPPER, "sources", 0, "position", to=["g"]),
+        changed(SHIPPER, "by_host", 0, "sources"),
+        changed(SHIPPER, "by_host", 0, "host", to="no host*"),
         changed(COLLECTOR, "member"),
         changed(COLLECTOR, "partitions", to=3),
         changed(COLLECTOR, "partitions", 0, "problem"),
         changed(COLLECTOR, "partitions", 0, "partition", to=True),
         changed(COLLECTOR, "partitions", 1, "lag_seconds"),
         changed(COLLECTOR, "partitions", 1, "losses", 0, "time_ns"),
+        changed(COLLECTOR, "partitions", 1, "losses_left_out", to="some"),
         changed(COLLECTOR, "partitions", 1, "missing", 0, "host", to=""),
         changed(COLLECTOR, "partitions", 1, "gone_folders", 0, "end"),
     ],

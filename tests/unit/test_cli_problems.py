@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from logpipeline_cli.commands.status import render
-from logpipeline_cli.problems import (
-    ACKNOWLEDGED_MAX,
-    UNCONFIRMED_S_MAX,
-    acknowledge,
-    acknowledged,
-    conflicts,
-    id_of,
-    lost,
-    problems,
-    untold,
-)
+from logpipeline_cli.problems import UNCONFIRMED_S_MAX, conflicts, problems
 from logpipeline_cli.tables.status import standing
-
-LOSS = {
-    "host": "node-a",
-    "source": "/var/log/app.log",
-    "generation": "0" * 16,
-    "start": 10,
-    "end": 2058,
-    "cause": "expired",
-    "time_ns": 5,
-}
-
 
 ROOM = {"messages": 0, "messagesMax": 10, "bytes": 0, "bytesMax": 4096, "givenUpFull": []}
 TABLE = {
@@ -42,12 +19,18 @@ ROW = {
     "stream": "LP_0", "lag": {"messages": 9, "bytes": 2048, "age_s": 0.0}, "fill": 0.66,
     "holds_back": False, "missed": [], "passed": True,
 }  # fmt: skip
-UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False}
+UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False, "group": "main"}
+SUMS = {
+    "group": "main", "partition": 0, "lost": 0, "lost_new": 0, "lost_unlisted": 0, "missing": 0,
+    "missing_unlisted": 0, "is_heard": True,
+}  # fmt: skip
 
 
 def status(**changes: Any) -> dict[str, Any]:
     """A pipeline in which all is well."""
     fine: dict[str, Any] = {
+        "group": "main",
+        "sums": [SUMS],
         "partitions": [{"partition": 0, "is_there": True, "owner": "c-0", "released": False}],
         "collectors": [{"member": "c-0", "partitions": [{"partition": 0, "problem": None}]}],
         "shippers": [{"name": "s-0", "live": None, "ready": None, "unconfirmed_s": 1.0}],
@@ -83,33 +66,6 @@ def test_files_that_were_deleted_for_room_are_told_once_a_collector() -> None:
     rows = [{"partition": n, "problem": None, "removed_for_room_bytes": 1024 * n} for n in range(3)]
     [told] = problems(status(collectors=[{"member": "c-0", "partitions": rows}]))
     assert told.startswith("c-0: 3.0 KiB of rotated files were deleted before their age")
-
-
-class Remembering:
-    """A bucket of one key. A fake: only the limit of what is remembered is looked at."""
-
-    def __init__(self, known: dict[str, float]) -> None:
-        self.value = json.dumps(known).encode()
-
-    async def get(self, key: str) -> SimpleNamespace:
-        """Return the entry."""
-        return SimpleNamespace(value=self.value, revision=1)
-
-    async def swap(self, key: str, value: bytes, *, revision: int) -> None:
-        """Replace it."""
-        self.value = value
-
-
-async def test_of_too_many_acknowledged_losses_the_oldest_are_forgotten() -> None:
-    """Never the ones that a person has just named."""
-    bucket = Remembering({f"old {n}": float(n) for n in range(ACKNOWLEDGED_MAX)})
-
-    await acknowledge(cast("Any", bucket), ["new"])
-
-    known = await acknowledged(cast("Any", bucket))
-    assert len(known) == ACKNOWLEDGED_MAX
-    assert "new" in known
-    assert "old 0" not in known
 
 
 def of_table(**row: Any) -> dict[str, Any]:
@@ -285,7 +241,23 @@ def test_every_table_has_its_line_in_the_status() -> None:
             {"deadLetterRoom": {**ROOM, "givenUpFull": [{"stream": "APP_0", "consumer": "audit"}]}},
             "consumer audit gives up more messages of APP_0 than are kept",
         ),
-        ({"missing": [{"bytes": 5, "toldBy": "collector"}]}, "5 B did not arrive"),
+        # Sixty sources of one byte, of which collectors list fifty; and all of another partition.
+        (
+            {
+                "sums": [
+                    {**SUMS, "missing": 60, "missing_unlisted": 10},
+                    {**SUMS, "partition": 1, "missing": 7, "missing_unlisted": 7},
+                ]
+            },
+            "67 B did not arrive, and may still be sent again",
+        ),
+        (
+            {
+                "sums": [{**SUMS, "lost": 9000, "lost_new": 2048, "lost_unlisted": 2048}],
+                "lost": [{**UNSEEN, "acknowledged": True}],
+            },
+            "2.0 KiB are lost that are not listed here: see `logpipeline losses`",
+        ),
         (
             {"lost": [UNSEEN, UNSEEN, {**UNSEEN, "acknowledged": True}]},
             "4.0 KiB are lost (expired)",
@@ -308,6 +280,7 @@ def test_the_status_says_what_is_wrong_without_being_asked() -> None:
     shown = {
         "namespace": "team", "name": "prod", "server": "nats://here", "readers": [], "noTable": "",
         "partitions": [], "collectors": [], "shippers": [], "tables": [],
+        "sums": [],
     }  # fmt: skip
     silent = [f"collector-{number} does not answer" for number in range(12)]
 
@@ -322,21 +295,34 @@ def test_the_status_says_what_is_wrong_without_being_asked() -> None:
     ]
 
 
-def test_losses_are_those_of_all_collectors_the_newest_first() -> None:
-    """Each with its size."""
-    older, newer = LOSS, {**LOSS, "host": "node-b", "time_ns": 9}
-    answers = [
-        {"group": "main", "partitions": [{"losses": [older]}, {}]},
-        {"group": "main", "partitions": [{"losses": [newer]}]},
+def test_the_status_says_what_it_does_not_list() -> None:
+    """And which rows are those of another group."""
+    shown = {
+        "namespace": "team", "name": "prod", "server": "nats://here", "readers": [], "noTable": "",
+        "partitions": [], "collectors": [], "shippers": [], "tables": [],
+        "sums": [{**SUMS, "missing": 60, "missing_unlisted": 10, "lost_unlisted": 2048}],
+    }  # fmt: skip
+    holes = [
+        {
+            "host": "h",
+            "source": "/a",
+            "bytes": 50,
+            "toldBy": "collector",
+            "group": group,
+            "partition": 0,
+        }
+        for group in ("main", "audit")
     ]
 
-    seen = {id_of(older)}
-    rows = lost(answers, seen)
+    lines = render(status(**shown, missing=holes)).splitlines()
 
-    assert [(row["host"], row["bytes"], row["acknowledged"]) for row in rows] == [
-        ("node-b", 2048, False),
-        ("node-a", 2048, True),
+    begin = lines.index("HOST  SOURCE  MISSING BYTES")
+    assert lines[begin + 1 : begin + 4] == [
+        "h     /a      50",
+        "h     /a      50             group audit",
+        "and 10 B are missing of sources that are not listed",
     ]
+    assert lines[-1] == "and 2.0 KiB are lost and not listed here"
 
 
 def test_a_source_that_two_shippers_read_is_named() -> None:
@@ -345,10 +331,3 @@ def test_a_source_that_two_shippers_read_is_named() -> None:
     two = {"name": "t", "sources": [{"host": "h", "source": "/b"}, {"host": "i", "source": "/a"}]}
 
     assert conflicts([one, two]) == [{"host": "h", "source": "/b", "shippers": ["s", "t"]}]
-
-
-def test_what_is_only_counted_is_told_as_a_sum() -> None:
-    """A collector lists so many."""
-    answers = [{"partitions": [{"lost_bytes": 5000, "losses": [LOSS]}, {"lost_bytes": 7}, {}]}]
-
-    assert untold(answers) == 5000 - 2048 + 7

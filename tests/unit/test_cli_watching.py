@@ -23,7 +23,9 @@ from logpipeline.layout import Layout, RunRecord
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import parse
+from logpipeline_cli.console.answers import view_json
 from logpipeline_cli.target import Target
+from logpipeline_cli.watching.columns import MISSING
 from logpipeline_cli.watching.gathering import PAUSE_S_MAX, Gathering, pause_s
 from logpipeline_cli.watching.rows import SourceRow, View
 from logpipeline_cli.watching.series import FORGET_S, HISTORY_MAX, Counters, Written, sparkline
@@ -173,6 +175,117 @@ def test_a_source_that_no_shipper_knows_is_shown_with_its_hole() -> None:
     row = view.sources[0]
     assert (row.host, row.missing_bytes, row.lost_bytes) == ("gone", 5, 7)
     assert row.missing_by == ("collector",)
+
+
+LOSS = {
+    "host": "web1", "source": "/app.log", "generation": "0" * 16, "start": 0, "end": 7,
+    "cause": "expired", "time_ns": 1,
+}  # fmt: skip
+HOLE = {"host": "web1", "source": "/app.log", "bytes": 5}
+
+
+def with_group(
+    group: str, *losses: dict[str, Any], missing: list[dict[str, Any]], **fields: Any
+) -> dict[str, Any]:
+    """Return the answer of a group's collector-0 with these *losses* and *missing* bytes."""
+    holes = sum(each["bytes"] for each in missing)
+    size = sum(each["end"] - each["start"] for each in losses)
+    sums = {"missing_bytes": holes, "lost_bytes": size}
+    return collector(owned(losses=list(losses), missing=missing, **sums, **fields), group=group)
+
+
+def test_what_two_groups_lack_is_counted_once() -> None:
+    """Each has read the same stream; both are named where the page says who misses it."""
+    answers = [with_group(group, LOSS, missing=[HOLE]) for group in ("audit", "main")]
+
+    view = watched(status(collectors=answers))
+
+    assert view.problems == (
+        "7 B are lost (expired): see `logpipeline losses`",
+        "5 B did not arrive, and may still be sent again",
+    )
+    [row] = [each for each in view.sources if each.source == "/app.log"]
+    assert (row.lost_bytes, row.missing_bytes) == (7, 5)
+    assert [(each.what, each.by) for each in view.missing] == [
+        ("lost: expired", "its shipper"),
+        ("a hole, which may still be filled", "a collector"),
+        ("a hole, which may still be filled", "a collector (group audit)"),
+    ]
+    rows = view_json(view, MISSING, text="", by="")["table"]["rows"]
+    assert len({each["key"] for each in rows}) == len(rows) == 3
+
+
+def test_what_another_group_alone_lacks_is_said_as_its_own() -> None:
+    """It was away, while the pipeline's own group collected."""
+    more = {**LOSS, "start": 90, "end": 100}
+    answers = [
+        with_group("main", LOSS, missing=[HOLE]),
+        with_group("audit", LOSS, more, missing=[{**HOLE, "bytes": 6}, {**HOLE, "source": "/b"}]),
+    ]
+
+    view = watched(status(collectors=answers))
+
+    assert view.problems == (
+        "7 B are lost (expired): see `logpipeline losses`",
+        "5 B did not arrive, and may still be sent again",
+        "group audit: 10 B are lost (expired): see `logpipeline losses`",
+        "group audit: 6 B did not arrive, and may still be sent again",
+    )
+
+
+def test_rates_of_partitions_are_those_of_the_own_group() -> None:
+    """Collectors of another group may have the same names."""
+    statuses = [
+        status(
+            collectors=[
+                with_group("main", missing=[], bytes=100 * at),
+                with_group("tail", missing=[], bytes=10**6 * at),
+            ]
+        )
+        for at in range(3)
+    ]
+
+    assert watched(*statuses).partitions[0].rate.bytes_s == 100.0
+
+
+def test_a_silent_collector_of_another_group_is_named_with_it() -> None:
+    """Each group has a collector-0."""
+    both = status(collectors=[with_group(group, missing=[]) for group in ("audit", "main")])
+
+    view = watched(both, *[status(collectors=[])] * 9)
+
+    assert view.problems == (
+        "collector-0 of group audit has not answered for 9 s",
+        "collector-0 has not answered for 9 s",
+    )
+
+
+def test_what_no_list_names_is_missing_too() -> None:
+    """By partition; and what is acknowledged is not lost there."""
+    row = {"host": "web1", "source": "/app.log", "bytes": 5}
+    sums = {
+        "lost": 9000,
+        "lost_new": 30,
+        "lost_unlisted": 30,
+        "missing": 60,
+        "missing_unlisted": 55,
+    }
+    place = {"group": "main", "partition": 0, "is_heard": True}
+
+    view = watched(
+        status(
+            missing=[{**row, "toldBy": "collector", "group": "main"}],
+            partitions=[partition(lost_bytes=9000, missing_bytes=60)],
+            sums=[sums | place],
+        )
+    )
+
+    assert [(row.host, row.bytes, row.what) for row in view.missing] == [
+        ("", 55, "holes of sources of partition 0 that are not listed"),
+        ("", 30, "lost of sources of partition 0 that are not listed"),
+        ("web1", 5, "a hole, which may still be filled"),
+    ]
+    assert (view.partitions[0].missing_bytes, view.partitions[0].lost_bytes) == (60, 30)
 
 
 def test_of_a_fleet_the_worst_sources_are_shown() -> None:

@@ -10,8 +10,14 @@ import pytest
 
 from logpipeline import json_text, wire
 from logpipeline.deduplication import COUNT_MAX, Loss
-from logpipeline_collector.reports import LOSSES_LISTED_MAX, MISSING_LISTED_MAX, encoded_report
+from logpipeline_collector.reports import (
+    LOSSES_LISTED_MAX,
+    MISSING_LISTED_MAX,
+    StatusReports,
+    encoded_report,
+)
 from logpipeline_collector.sink import Removed
+from logpipeline_collector.status_question import LossesAsked
 
 BYTES_MAX = 1024 * 1024 - 1024
 SHORT = "/var/log/containers/app.log"
@@ -54,6 +60,33 @@ def test_a_status_can_be_read_whatever_was_counted() -> None:
     text = encoded_report(context(), cast("Any", [made]), bytes_max=BYTES_MAX)
 
     assert json_text.parse(text)["partitions"][0]["lines"] == COUNT_MAX
+
+
+@pytest.mark.parametrize("name", [SHORT, LONG])
+def test_all_losses_of_a_partition_can_be_asked_for(name: str) -> None:
+    """Part by part, as many as fit into a message; only its owner answers."""
+    reports = StatusReports(context(), {3: cast("Any", worker(3, name))})
+    starts: list[int] = []
+    while len(starts) < 250:
+        asked = LossesAsked("main", 3, known=len(starts))
+        text = reports._answer_to(asked.encode(), BYTES_MAX)
+        [row] = json.loads(text)["partitions"]
+        assert len(text) <= BYTES_MAX
+        assert row["losses"]
+        starts += [each["start"] for each in row["losses"]]
+        assert len(starts) + row["losses_left_out"] == 250
+
+    assert starts == list(range(250))
+    for other in (LossesAsked("main", 4, known=0), LossesAsked("audit", 3, known=0)):
+        assert reports._answer_to(other.encode(), BYTES_MAX) == b""
+
+
+@pytest.mark.parametrize("question", [b"", b"{}", b'{"losses": 3}', b"[" * 5000, b"\xff"])
+def test_any_other_question_is_one_for_the_whole_status(question: bytes) -> None:
+    """Also one that a later version asks."""
+    reports = StatusReports(context(), {3: cast("Any", worker(3, SHORT))})
+
+    assert json.loads(reports._answer_to(question, BYTES_MAX))["member"] == "collector-0"
 
 
 def worker(partition: int, name: str) -> Any:

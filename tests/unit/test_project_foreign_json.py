@@ -30,7 +30,7 @@ from logpipeline.observe import logs
 from logpipeline.records import Assignment, BadRecord, EpochRecord, Progress, Question, Succession
 from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import Missed, TableProgress
-from logpipeline_cli import problems
+from logpipeline_cli import losses
 from logpipeline_cli.auditing import sides
 from logpipeline_cli.cluster import api
 from logpipeline_cli.cluster.agent_client import AgentPod, rows_of
@@ -385,7 +385,7 @@ def test_a_version_in_the_log_of_a_delta_table_is_damaged(tmp_path: Path, deep: 
 
 def test_acknowledged_losses_are_none(deep: str) -> None:
     """As after any other value that the command did not write."""
-    assert problems._decoded(deep.encode()) == {}
+    assert losses._decoded(deep.encode()) == losses.Acknowledged()
 
 
 def test_an_earlier_retry_cannot_be_read(deep: str) -> None:

@@ -18,10 +18,11 @@ from logpipeline.observe.logs import printable
 from logpipeline.tables.state import tables_of
 from logpipeline_cli.dead_letters.entries import room_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.losses import acknowledged, listed_whole, lost, missing, owned, sums
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
-from logpipeline_cli.problems import acknowledged, conflicts, lost, of_shipper, problems, untold
+from logpipeline_cli.problems import conflicts, of_shipper, problems
 from logpipeline_cli.readers import readers_of
-from logpipeline_cli.silence import silent
+from logpipeline_cli.silence import silent, silent_owners
 from logpipeline_cli.tables.status import as_json, standing, why_no_table
 from logpipeline_cli.target import Target, ask, connected, find_target
 from logpipeline_cli.time_arguments import time_text
@@ -89,18 +90,24 @@ def _show(status: dict[str, Any], *, as_json: bool, clear: bool = False) -> None
         print((_CLEAR if clear else "") + render(status))
 
 
-async def gather(js: JetStream, target: Target, *, patience_s: float = 0.0) -> dict[str, Any]:
+async def gather(
+    js: JetStream, target: Target, *, patience_s: float = 0.0, with_all_losses: bool = False
+) -> dict[str, Any]:
     """Return the status of the pipeline now, as it is printed in JSON. Parts that do not answer are
-    asked again for *patience_s*.
+    asked again for *patience_s*. Of many losses the newest are listed; *with_all_losses* all, and
+    only collectors are waited for.
     """
     pipeline = target.pipeline
+    group = pipeline.spec.collectors.group
     until_s = time.monotonic() + patience_s
     while True:
         answers, partitions = await asyncio.gather(
             ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
         )
         missing_parts = silent(target, partitions, answers)
-        if not missing_parts or time.monotonic() > until_s:
+        owners = silent_owners(group, partitions, answers)
+        waits_for = owners if with_all_losses else missing_parts
+        if not waits_for or time.monotonic() > until_s:
             break
     dead = await room_of(js, pipeline.names.dead_letter_stream)
     tables = await tables_of(js, pipeline, partitions)
@@ -108,20 +115,28 @@ async def gather(js: JetStream, target: Target, *, patience_s: float = 0.0) -> d
     streams = dict.fromkeys(each.stream for each in partitions if each.is_there)
     readers = await readers_of(js, list(streams))
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
+    places = owned(answers["collector"])
+    if with_all_losses:
+        places = await listed_whole(js.connection, pipeline.names.control_subject, places)
+    states = [asdict(state) for state in partitions]
+    losses = lost(places, seen, group=group)
+    whole = sums(states, places, losses, seen, group=group)
     return {
         "name": pipeline.name,
         "namespace": pipeline.namespace,
         "server": _without_secret(js.connection.options.servers[0]),
         "serverTrouble": target.run.trouble if target.run is not None else "",
         "heldBack": target.run.held if target.run is not None else "",
+        "group": group,
         "silent": missing_parts,
-        "partitions": [asdict(state) for state in partitions],
+        "silentOwners": owners,
+        "partitions": states,
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
         "readers": readers,
-        "missing": _missing(answers),
-        "lost": lost(answers["collector"], seen),
-        "untoldLostBytes": untold(answers["collector"]),
+        "missing": [*_unread(answers["shipper"]), *missing(places, group=group)],
+        "lost": losses,
+        "sums": [asdict(each) for each in whole],
         "conflicts": conflicts(answers["shipper"]),
         "deadLetters": dead["messages"],
         "deadLetterRoom": dead,
@@ -165,22 +180,25 @@ def render(status: dict[str, Any]) -> str:
     if status["shippers"]:
         rows = [_shipper_row(answer) for answer in status["shippers"]]
         lines += ["", table(_SHIPPER_COLUMNS, rows)]
-    if status["readers"]:
-        lines += _some(_READER_COLUMNS, [_reader_row(reader) for reader in status["readers"]])
-    if status["conflicts"]:
-        shared = [(row["host"], row["source"], row["shippers"]) for row in status["conflicts"]]
-        lines += _some(("HOST", "SOURCE", "SHIPPED BY"), shared)
-    if status["missing"]:
-        rows = [(row["host"], row["source"], row["bytes"]) for row in status["missing"]]
-        lines += _some(("HOST", "SOURCE", "MISSING BYTES"), rows)
-    if status["lost"]:
-        named = [
-            (row["host"], row["source"], row["bytes"], row["cause"], time_text(row["time_ns"]))
-            for row in status["lost"]
-            if not row["acknowledged"]
-        ]
-        if named:
-            lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
+    lines += _some(_READER_COLUMNS, [_reader_row(reader) for reader in status["readers"]])
+    shared = [(row["host"], row["source"], row["shippers"]) for row in status["conflicts"]]
+    lines += _some(("HOST", "SOURCE", "SHIPPED BY"), shared)
+    own = status["group"]
+    rows = [
+        (row["host"], row["source"], row["bytes"], of_group(row, own)) for row in status["missing"]
+    ]
+    lines += _some(("HOST", "SOURCE", "MISSING BYTES", ""), rows)
+    lines += _unlisted(status, "missing_unlisted", "are missing of sources that are not listed")
+    named = [
+        (
+            *(row["host"], row["source"], row["bytes"], row["cause"]),
+            *(time_text(row["time_ns"]), of_group(row, own)),
+        )
+        for row in status["lost"]
+        if not row["acknowledged"]
+    ]
+    lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE", ""), named)
+    lines += _unlisted(status, "lost_unlisted", "are lost and not listed here")
     return "\n".join(lines)
 
 
@@ -200,11 +218,26 @@ def _dead_letters(room: dict[str, Any]) -> str:
 
 
 def _some(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Return the lines of a table of the first *rows*."""
+    """Return the lines of a table of the first *rows*, none where there are none."""
+    if not rows:
+        return []
     lines = ["", table(columns, rows[:ROWS_SHOWN_MAX])]
     if len(rows) > ROWS_SHOWN_MAX:
         lines.append(f"and {len(rows) - ROWS_SHOWN_MAX} more; see -o json")
     return lines
+
+
+def of_group(row: dict[str, Any], own: str) -> str:
+    """Return the name of the group that lacks the bytes of *row*; empty for the pipeline's *own*
+    one, and for what a shipper says.
+    """
+    return f"group {row['group']}" if row["group"] not in ("", own) else ""
+
+
+def _unlisted(status: dict[str, Any], name: str, what: str) -> list[str]:
+    """Return the line about bytes that lists do not name, none where there are none."""
+    size = sum(row[name] for row in status["sums"] if row["group"] == status["group"])
+    return [f"and {bytes_text(size)} {what}"] if size else []
 
 
 def _members(status: dict[str, Any]) -> int:
@@ -270,19 +303,17 @@ def _without_secret(url: str) -> str:
     return scheme + separator + rest.rpartition("@")[2]
 
 
-def _missing(answers: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the sources with missing bytes: never read by a shipper, or a hole at a collector."""
-    rows = []
-    for answer in answers["shipper"]:
-        for source in answer.get("sources", []):
-            if source.get("missing_bytes"):
-                rows.append(_missing_row("shipper", source, source["missing_bytes"]))
-    for answer in answers["collector"]:
-        for partition in answer.get("partitions", []):
-            for source in partition.get("missing", []):
-                rows.append(_missing_row("collector", source, source["bytes"]))
-    return rows
-
-
-def _missing_row(by: str, source: dict[str, Any], count: int) -> dict[str, Any]:
-    return {"host": source["host"], "source": source["source"], "bytes": count, "toldBy": by}
+def _unread(shippers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sources of which bytes were gone before their shipper read them."""
+    return [
+        {
+            "host": source["host"],
+            "source": source["source"],
+            "bytes": source["missing_bytes"],
+            "toldBy": "shipper",
+            "group": "",
+        }
+        for answer in shippers
+        for source in answer.get("sources", [])
+        if source.get("missing_bytes")
+    ]

@@ -16,6 +16,7 @@ from logpipeline_cli.watching.columns import (
     Table,
     count_text,
     rates_text,
+    silence_text,
     waiting_text,
 )
 from logpipeline_cli.watching.life import Generation, Life
@@ -54,8 +55,7 @@ def view_json(view: View, table: Table, *, text: str, by: str) -> dict[str, Any]
         "problems_total": len(view.problems),
         "stages": [_stage(stage) for stage in view.stages],
         "tables": [
-            {"id": each.name.lower(), "name": each.name, "count": len(each.rows(view))}
-            for each in ALL
+            {"id": each.name.lower(), "name": each.name, "count": each.count(view)} for each in ALL
         ],
         "table": {
             "id": table.name.lower(),
@@ -83,7 +83,9 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 def _row(table: Table, row: Any) -> dict[str, Any]:
     history = next((each.history for each in table.columns if each.history is not None), None)
-    source = id_of(row.host, row.source) if isinstance(row, SourceRow | MissingRow) else ""
+    # What is missing of sources that are not listed has no page.
+    is_named = isinstance(row, SourceRow | MissingRow) and row.host
+    source = id_of(row.host, row.source) if is_named else ""
     return {
         "key": hashlib.blake2b(repr(table.key(row)).encode("utf-8", "replace")).hexdigest()[:16],
         "cells": table.cells(row),
@@ -118,6 +120,7 @@ def life_json(life: Life) -> dict[str, Any]:
         "host": escaped_name(life.host),
         "source": escaped_name(life.source),
         "answered": life.answered,
+        "silent": silence_text(row) if row is not None else "",
         "facts": facts,
         "line": _rounded(row.rate.history) if row is not None else [],
         "generations": [_generation(each) for each in life.generations],

@@ -5,13 +5,13 @@ sorted and found. Pure text; a terminal or a page draws it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from logpipeline_cli.output import bytes_text, escaped_name, seconds_text
 from logpipeline_cli.time_arguments import time_text
-from logpipeline_cli.watching.rows import Stage, View
+from logpipeline_cli.watching.rows import SourceRow, Stage, View
 from logpipeline_cli.watching.series import sparkline
 
 SPARK_WIDTH = 12
@@ -52,12 +52,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a view. *name* is its title; *key* names a row for good."""
+    """One table of a view. *name* is its title; *key* names a row for good; *total* is how many
+    rows there are, where not all are watched.
+    """
 
     name: str
     rows: Callable[[View], Sequence[Row]]
     key: Callable[[Row], tuple[object, ...]]
     columns: tuple[Column, ...]
+    total: Callable[[View], int] = lambda _: 0
+
+    def count(self, view: View) -> str:
+        """Return how many rows there are: ``12``, or ``2000 of 8000`` where not all are watched."""
+        rows, total = len(self.rows(view)), self.total(view)
+        return f"{rows} of {total}" if total > rows else str(rows)
 
     def chosen(self, view: View, *, text: str = "", by: str = WORST) -> list[Row]:
         """Return the rows of which a cell holds *text*, whatever its case, sorted *by* the column
@@ -102,6 +110,12 @@ def _seconds(title: str, value: Callable[[Row], float]) -> Column:
         value,
         tone=lambda row: Tone.LATE if value(row) > LATE_S else Tone.PLAIN,
     )
+
+
+def _waiting() -> Column:
+    """Return how long the oldest byte has waited at most: bad where its shipper is silent."""
+    column = _seconds("WAITING", lambda row: row.waiting_s)
+    return replace(column, tone=lambda row: Tone.BAD if row.silent_s else column.tone(row))
 
 
 def _gone_bytes(title: str, value: Callable[[Row], float]) -> Column:
@@ -155,6 +169,14 @@ def state_text(problem: str, silent_s: float) -> str:
     return f"no answer for {seconds_text(silent_s)}" if silent_s else problem or FINE
 
 
+def silence_text(row: SourceRow) -> str:
+    """Return that the shipper of a source does not answer; empty where it does."""
+    if not row.silent_s:
+        return ""
+    silence = f"its shipper has not answered for {seconds_text(row.silent_s)}"
+    return f"{silence}: what it ships is as it said then"
+
+
 def rates_text(stage: Stage) -> str:
     """Return what passes a stage: ``1.2 MiB/s, 950 lines/s``."""
     parts = [f"{bytes_text(stage.rate.bytes_s)}/s"] if stage.rate.bytes_s else []
@@ -189,7 +211,7 @@ SOURCES = Table(
         _count("LINES/S", lambda row: row.rate.lines_s),
         _bytes("BYTES/S", lambda row: row.rate.bytes_s),
         _spark(lambda row: row.rate.history),
-        _seconds("WAITING", lambda row: row.waiting_s),
+        _waiting(),
         _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
         _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
         _gone_bytes("MISSING", lambda row: row.missing_bytes),
@@ -197,6 +219,7 @@ SOURCES = Table(
         _name("SHIPPER", lambda row: row.shipper or "none"),
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
     ),
+    lambda view: view.sources_total,
 )
 
 HOSTS = Table(
@@ -209,19 +232,23 @@ HOSTS = Table(
         _count("LINES/S", lambda row: row.rate.lines_s),
         _bytes("BYTES/S", lambda row: row.rate.bytes_s),
         _spark(lambda row: row.rate.history),
-        _seconds("WAITING", lambda row: row.waiting_s),
+        _waiting(),
         _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
         _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
         _gone_bytes("MISSING", lambda row: row.missing_bytes),
         _gone_bytes("LOST", lambda row: row.lost_bytes),
         Column("PARTITION", lambda row: str(row.partition), lambda row: -row.partition),
     ),
+    lambda view: view.hosts_total,
 )
 
 MISSING = Table(
     "Missing",
     lambda view: view.missing,
-    lambda row: (row.host, row.source, row.what, row.generation, row.start),
+    lambda row: (
+        *(row.host, row.source, row.what, row.generation, row.start),
+        *(row.group, row.partition),
+    ),
     (
         _name("HOST", lambda row: row.host),
         _name("SOURCE", lambda row: row.source),
@@ -283,7 +310,7 @@ SHIPPERS = Table(
         _count("LINES/S", lambda row: row.rate.lines_s),
         _bytes("BYTES/S", lambda row: row.rate.bytes_s),
         _spark(lambda row: row.rate.history),
-        _seconds("WAITING", lambda row: row.waiting_s),
+        _waiting(),
         _bytes("UNSHIPPED", lambda row: row.backlog_bytes),
         _bytes("ON THE WAY", lambda row: row.on_the_way_bytes),
         _gone_bytes("MISSING", lambda row: row.missing_bytes),

@@ -47,7 +47,9 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """One host, with the sums over its sources; *waiting_s* is the largest of them."""
+    """One host, with the sums over all its sources, watched or not; *waiting_s* is the largest of
+    them. One of its shippers has not answered for *silent_s*.
+    """
 
     host: str
     partition: int
@@ -58,12 +60,15 @@ class HostRow:
     on_the_way_bytes: int = 0
     missing_bytes: int = 0
     lost_bytes: int = 0
+    silent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRow:
     """Bytes of one source that did not arrive: *what* happened to them, and who says so (*by*).
-    *since_ns* is when they were reported as lost, 0 for those that are missing.
+    *since_ns* is when they were reported as lost, 0 for those that are missing. *group* is the
+    group of collectors that lacks them, empty for what a shipper says. What no list names is of a
+    *partition*, and has no host and source.
     """
 
     host: str
@@ -74,6 +79,8 @@ class MissingRow:
     since_ns: int = 0
     generation: str = ""
     start: int = 0
+    group: str = ""
+    partition: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +186,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A pipeline at *at_s*, in seconds since 1970. Each list has what is worst first. *losses* are
-    those of the status. *trouble* says why there is nothing newer, empty where there is.
+    """A pipeline at *at_s*, in seconds since 1970. Each list has what is worst first. *sources* and
+    *hosts* are those that are watched, of *sources_total* and *hosts_total*. *losses* are those of
+    the status. *trouble* says why there is nothing newer, empty where there is.
     """
 
     name: str
@@ -192,6 +200,7 @@ class View:
     sources: tuple[SourceRow, ...] = ()
     sources_total: int = 0
     hosts: tuple[HostRow, ...] = ()
+    hosts_total: int = 0
     missing: tuple[MissingRow, ...] = ()
     partitions: tuple[PartitionRow, ...] = ()
     collectors: tuple[CollectorRow, ...] = ()

@@ -29,6 +29,7 @@ from logpipeline_cli.watching.columns import (
     Tone,
     count_text,
     rates_text,
+    silence_text,
     waiting_text,
 )
 from logpipeline_cli.watching.gathering import Gathering
@@ -97,6 +98,8 @@ def life_text(life: Life) -> Text:
             f"{seconds_text(row.waiting_s)}; on the way {bytes_text(row.on_the_way_bytes)}; "
             f"missing {bytes_text(row.missing_bytes)}; lost {bytes_text(row.lost_bytes)}"
         )
+        if silence := silence_text(row):
+            text.append(f"\n{silence}", style=STYLES[Tone.BAD])
     text.append("\n\n")
     if not life.answered:
         text.append(
@@ -382,7 +385,7 @@ class TopScreen(Screen[None]):
         text = Text(no_wrap=True)
         for number, table in enumerate(ALL, 1):
             style = "bold reverse" if table is self._table else "dim"
-            text.append(f" {number} {table.name} {len(table.rows(view))} ", style=style)
+            text.append(f" {number} {table.name} {table.count(view)} ", style=style)
         text.append(f"  by {self._by.lower() or 'what is worst'}")
         if found > ROWS_MAX:
             text.append(f"; the first {ROWS_MAX} of {found}: / finds others")

@@ -82,7 +82,8 @@ class Written:
         total = done + waiting
         if self.totals and total < self.totals[-1][1]:
             self.totals.clear()  # its shipper began anew to count
-        self.totals.append((at_s, total))
+        if not self.totals or self.totals[-1][0] != at_s:
+            self.totals.append((at_s, total))
         if not waiting:
             return 0.0
         # The oldest waiting byte was written after the last moment when no more were there.

@@ -5,12 +5,15 @@ A status is what `logpipeline_cli.commands.status.gather` returns.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from logpipeline.partition import partition_of
-from logpipeline_cli.problems import of_shipper, problems
+from logpipeline_cli.losses import beyond
+from logpipeline_cli.problems import name_of, of_shipper, problems
+from logpipeline_cli.watching.host_sums import HostSums
+from logpipeline_cli.watching.last_answers import LastAnswer, LastAnswers
 from logpipeline_cli.watching.rows import (
     CollectorRow,
     HostRow,
@@ -27,39 +30,9 @@ from logpipeline_cli.watching.rows import (
 from logpipeline_cli.watching.series import FORGET_S, Counters, Written
 
 Status = Mapping[str, Any]
-# An answer may come late once; after so long a component counts as silent.
-SILENT_S = 5.0
 # Sources that are watched, those of which most is missing or waits: each takes 10 KB for its rates.
 # A fleet has a million, and no person reads more rows. The sums hold all of them.
 SOURCES_MAX = 2000
-
-
-class _Answer(NamedTuple):
-    """What a component answered last, and for how long it has not answered since."""
-
-    status: Status
-    silent_s: float
-
-    @property
-    def is_silent(self) -> bool:
-        return self.silent_s > SILENT_S
-
-
-class _Answers:
-    """The last answers of components, also of those that do not answer any more."""
-
-    def __init__(self) -> None:
-        self._last: dict[Hashable, tuple[float, Status]] = {}
-
-    def take(self, answers: Iterable[tuple[Hashable, Status]], at_s: float) -> list[_Answer]:
-        """Take the answers of one moment by their keys, and return all that count, by key."""
-        for key, status in answers:
-            self._last[key] = at_s, status
-        self._last = {
-            key: found for key, found in self._last.items() if at_s - found[0] <= FORGET_S
-        }
-        ordered = sorted(self._last.items(), key=lambda item: str(item[0]))
-        return [_Answer(status, at_s - when_s) for _, (when_s, status) in ordered]
 
 
 class Watch:
@@ -68,8 +41,9 @@ class Watch:
     def __init__(self) -> None:
         self._counters = Counters()
         self._written: dict[Hashable, tuple[float, Written]] = {}
-        self._shippers = _Answers()
-        self._collectors = _Answers()
+        self._shippers = LastAnswers()
+        self._collectors = LastAnswers()
+        self._hosts = HostSums(self._counters)
 
     def observe(self, status: Status, at_s: float, *, every_s: float = 1.0) -> View:
         """Take the *status* of the moment *at_s*, in seconds, and return what is to be shown."""
@@ -80,13 +54,16 @@ class Watch:
             (((each.get("group"), each.get("member")), each) for each in status["collectors"]),
             at_s,
         )
-        sources = self._sources(status, shippers, at_s)
+        count = max(len(status["partitions"]), 1)
+        (missing, by), lost = _missing(status["missing"]), _lost(status["lost"])
+        sources = self._sources(shippers, at_s, count, missing, by, lost)
+        hosts = self._hosts.observe(shippers, sources, missing, lost, at_s, partitions=count)
         partitions = self._partitions(status, collectors, at_s)
-        shipper_rows = tuple(self._shipper(each, sources, at_s) for each in shippers)
+        shipper_rows = tuple(self._shipper(each, at_s) for each in shippers)
         collector_rows = tuple(self._collector(each, at_s) for each in collectors)
         tables = tuple(self._table(each, at_s) for each in status["tables"])
         readers = tuple(self._reader(each, at_s) for each in status["readers"])
-        silent = _silent(shipper_rows, collector_rows)
+        silent = _silent(shippers, collectors, status)
         view = View(
             name=status["name"],
             namespace=status["namespace"],
@@ -98,9 +75,10 @@ class Watch:
                 *_stages(shipper_rows, partitions, collector_rows, tables, readers),
             ),
             sources=tuple(sorted(sources, key=_badness, reverse=True)[:SOURCES_MAX]),
-            hosts=tuple(sorted(_hosts(sources), key=_badness, reverse=True)),
+            hosts=tuple(sorted(hosts, key=_badness, reverse=True)),
+            hosts_total=self._hosts.total,
             missing=tuple(_rows_of_missing(status)),
-            sources_total=sum(each.status.get("sources_total", 0) for each in shippers),
+            sources_total=_sources_total(shippers, sources),
             partitions=tuple(sorted(partitions, key=_partition_badness, reverse=True)),
             collectors=tuple(sorted(collector_rows, key=_collector_badness, reverse=True)),
             shippers=tuple(sorted(shipper_rows, key=_shipper_badness, reverse=True)),
@@ -120,10 +98,15 @@ class Watch:
         size = self._counters.observe((key, "bytes"), at_s, answer.get("bytes", 0))
         return Rate(lines_s=lines.rate, bytes_s=size.rate, history=tuple(size.rates))
 
-    def _sources(self, status: Status, shippers: Sequence[_Answer], at_s: float) -> list[SourceRow]:
-        partitions = max(len(status["partitions"]), 1)
-        missing, by = _missing(status["missing"])
-        lost = _lost(status["lost"])
+    def _sources(
+        self,
+        shippers: Sequence[LastAnswer],
+        at_s: float,
+        partitions: int,
+        missing: Mapping[tuple[str, str], int],
+        by: Mapping[tuple[str, str], tuple[str, ...]],
+        lost: Mapping[tuple[str, str], int],
+    ) -> list[SourceRow]:
         found = [
             (answer, source) for answer in shippers for source in answer.status.get("sources", [])
         ]
@@ -133,13 +116,20 @@ class Watch:
             self._source(answer, source, at_s, partitions, missing, by, lost)
             for answer, source in found[:SOURCES_MAX]
         ]
-        # Of some sources no shipper knows any more, and collectors still wait for their bytes.
+        # Of some sources no shipper knows any more, or it lists others, and collectors still wait
+        # for their bytes.
         known = {(source["host"], source["source"]) for _, source in found}
+        of_hosts = {
+            row["host"]: str(each.status.get("name", ""))
+            for each in shippers
+            for row in each.status.get("by_host", ())
+        }
         rows += [
             SourceRow(
                 host=host,
                 source=source,
                 partition=partition_of(host, partitions),
+                shipper=of_hosts.get(host, ""),
                 missing_bytes=missing.get((host, source), 0),
                 missing_by=by.get((host, source), ()),
                 lost_bytes=lost.get((host, source), 0),
@@ -150,7 +140,7 @@ class Watch:
 
     def _source(
         self,
-        answer: _Answer,
+        answer: LastAnswer,
         source: Status,
         at_s: float,
         partitions: int,
@@ -169,7 +159,7 @@ class Watch:
             partition=partition_of(host, partitions),
             shipper=shipper,
             rate=self._rate(key, at_s, counted, answer.is_silent),
-            waiting_s=self._waiting_s(key, source, at_s),
+            waiting_s=self._waiting_s(key, answer, source, at_s),
             backlog_bytes=source.get("backlog_bytes", 0),
             on_the_way_bytes=source.get("on_the_way_bytes", 0),
             missing_bytes=missing.get((host, path), 0),
@@ -178,23 +168,25 @@ class Watch:
             unseen_generations=source.get("unseen_generations", 0),
             generation=str(generation),
             offset=int(offset),
-            silent_s=answer.silent_s if answer.is_silent else 0.0,
+            silent_s=answer.silent_s,
         )
 
-    def _waiting_s(self, key: Hashable, source: Status, at_s: float) -> float:
+    def _waiting_s(self, key: Hashable, answer: LastAnswer, source: Status, at_s: float) -> float:
         """Return how long the oldest byte that is not shipped can have waited.
 
         The shipper says for how long something has waited, which rises for ever where a busy file
-        is never read to its end at the moment of a look. What was written when limits it.
+        is never read to its end at the moment of a look. What was written when limits it. While the
+        shipper is silent, nothing is known to be shipped of what waited, or is written since.
         """
         _, written = self._written.get(key, (0.0, Written()))
         self._written[key] = at_s, written
-        waiting = source.get("backlog_bytes", 0)
-        age_s = written.age_s(at_s, done=source.get("acked_bytes", 0), waiting=waiting)
+        waiting, done = source.get("backlog_bytes", 0), source.get("acked_bytes", 0)
+        age_s = written.age_s(at_s - answer.age_s, done=done, waiting=waiting)
         reported_s = float(source.get("waiting_s", 0.0))
-        return reported_s if age_s is None else min(age_s, reported_s)
+        known_s = reported_s if age_s is None else min(age_s, reported_s)
+        return known_s + answer.silent_s
 
-    def _shipper(self, answer: _Answer, sources: Sequence[SourceRow], at_s: float) -> ShipperRow:
+    def _shipper(self, answer: LastAnswer, at_s: float) -> ShipperRow:
         status, name = answer.status, str(answer.status.get("name", ""))
         counted = {"lines": status.get("lines", 0), "bytes": status.get("acked_bytes", 0)}
         return ShipperRow(
@@ -202,23 +194,24 @@ class Watch:
             hosts=status.get("hosts", 0),
             sources=status.get("sources_total", 0),
             rate=self._rate(("shipper", name), at_s, counted, answer.is_silent),
-            waiting_s=max((row.waiting_s for row in sources if row.shipper == name), default=0.0),
+            waiting_s=self._hosts.waiting_s.get(name, 0.0),
             backlog_bytes=status.get("backlog_bytes", 0),
             on_the_way_bytes=status.get("on_the_way_bytes", 0),
             missing_bytes=status.get("missing_bytes", 0),
             problem=next(of_shipper(status), ""),
-            silent_s=answer.silent_s if answer.is_silent else 0.0,
+            silent_s=answer.silent_s,
         )
 
     def _partitions(
-        self, status: Status, collectors: Sequence[_Answer], at_s: float
+        self, status: Status, collectors: Sequence[LastAnswer], at_s: float
     ) -> list[PartitionRow]:
         written = {
             (str(answer.status.get("member")), each["partition"]): each
             for answer in collectors
-            if not answer.is_silent
+            if not answer.is_silent and answer.status.get("group") == status["group"]
             for each in answer.status.get("partitions", [])
         }
+        whole = {row["partition"]: row for row in _own_sums(status)}
         rows, streams = [], set[str]()
         for state in status["partitions"]:
             number = int(state["partition"])
@@ -242,13 +235,13 @@ class Watch:
                     lag_messages=state["lag_messages"],
                     lag_bytes=state["lag_bytes"],
                     lag_s=state["lag_s"],
-                    missing_bytes=state["missing_bytes"],
-                    lost_bytes=state["lost_bytes"],
+                    missing_bytes=whole[number]["missing"],
+                    lost_bytes=whole[number]["lost_new"],
                 )
             )
         return rows
 
-    def _collector(self, answer: _Answer, at_s: float) -> CollectorRow:
+    def _collector(self, answer: LastAnswer, at_s: float) -> CollectorRow:
         group, member = str(answer.status.get("group", "")), str(answer.status.get("member", ""))
         owned = [each for each in answer.status.get("partitions", []) if "epoch" in each]
         # Each partition counts from 0 with each epoch: their sum would jump when one moves.
@@ -272,7 +265,7 @@ class Watch:
             uncommitted_bytes=sum(each["uncommitted_bytes"] for each in owned),
             missing_bytes=sum(each["missing_bytes"] for each in owned),
             problem=next((problem for problem in found if problem), ""),
-            silent_s=answer.silent_s if answer.is_silent else 0.0,
+            silent_s=answer.silent_s,
         )
 
     def _reader(self, reader: Status, at_s: float) -> ReaderRow:
@@ -312,7 +305,7 @@ class Watch:
             problem=table["problem"],
         )
 
-    def _files(self, shippers: Sequence[_Answer], at_s: float) -> Stage:
+    def _files(self, shippers: Sequence[LastAnswer], at_s: float) -> Stage:
         """Return the files as a stage: written is what was shipped from them, and what waits."""
         rates = []
         for answer in shippers:
@@ -383,6 +376,14 @@ def _stages(
         )
 
 
+def _sources_total(shippers: Iterable[LastAnswer], rows: Iterable[SourceRow]) -> int:
+    """Return how many sources there are: those of shippers, listed or not, and others that miss
+    bytes.
+    """
+    known = sum(each.status.get("sources_total", 0) for each in shippers)
+    return int(known + sum(not row.shipper for row in rows))
+
+
 def _weight(
     source: Status,
     missing: Mapping[tuple[str, str], int],
@@ -423,13 +424,14 @@ def _missing(
     rows: Iterable[Status],
 ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], tuple[str, ...]]]:
     """Return the missing bytes of each source, and which kinds of components report them."""
-    sizes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    sizes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     by: dict[tuple[str, str], tuple[str, ...]] = {}
     for row in rows:
         key = row["host"], row["source"]
-        sizes[key] += row["bytes"]
+        sizes[key][row["group"]] += row["bytes"]
         by[key] = tuple(dict.fromkeys((*by.get(key, ()), row["toldBy"])))
-    return sizes, by
+    # Groups of collectors read the same messages: they lack the same bytes, or one lacks more.
+    return {key: of.pop("", 0) + max(of.values(), default=0) for key, of in sizes.items()}, by
 
 
 def _lost(rows: Iterable[Status]) -> dict[tuple[str, str], int]:
@@ -439,24 +441,6 @@ def _lost(rows: Iterable[Status]) -> dict[tuple[str, str], int]:
         if not row["acknowledged"]:
             sizes[row["host"], row["source"]] += row["bytes"]
     return sizes
-
-
-def _hosts(sources: Iterable[SourceRow]) -> Iterator[HostRow]:
-    by_host: defaultdict[str, list[SourceRow]] = defaultdict(list)
-    for row in sources:
-        by_host[row.host].append(row)
-    for host, rows in by_host.items():
-        yield HostRow(
-            host=host,
-            partition=rows[0].partition,
-            sources=len(rows),
-            rate=_sum_of([row.rate for row in rows]),
-            waiting_s=max(row.waiting_s for row in rows),
-            backlog_bytes=sum(row.backlog_bytes for row in rows),
-            on_the_way_bytes=sum(row.on_the_way_bytes for row in rows),
-            missing_bytes=sum(row.missing_bytes for row in rows),
-            lost_bytes=sum(row.lost_bytes for row in rows),
-        )
 
 
 def _rows_of_missing(status: Status) -> list[MissingRow]:
@@ -471,7 +455,8 @@ def _rows_of_missing(status: Status) -> list[MissingRow]:
             source=row["source"],
             bytes=row["bytes"],
             what=whats.get(row["toldBy"], ""),
-            by=f"a {row['toldBy']}",
+            by=_by(f"a {row['toldBy']}", row["group"], status),
+            group=row["group"],
         )
         for row in status["missing"]
     ]
@@ -481,25 +466,57 @@ def _rows_of_missing(status: Status) -> list[MissingRow]:
             source=row["source"],
             bytes=row["bytes"],
             what=f"lost: {row['cause']}",
-            by="its shipper",
+            by=_by("its shipper", row["group"], status),
             since_ns=row["time_ns"],
             generation=row["generation"],
             start=row["start"],
+            group=row["group"],
         )
         for row in status["lost"]
         if not row["acknowledged"]
     ]
+    rows += _rows_of_unlisted(status)
     return sorted(rows, key=lambda row: -row.bytes)
 
 
-def _silent(shippers: Iterable[ShipperRow], collectors: Iterable[CollectorRow]) -> Iterator[str]:
+def _rows_of_unlisted(status: Status) -> Iterator[MissingRow]:
+    """Yield what is missing and lost in sources that no list names, by group and partition."""
+    found = [(status["group"], row["partition"], row) for row in _own_sums(status)]
+    found += [(*place, sizes) for place, sizes in beyond(status).items()]
+    heard = {(row["group"], row["partition"]): row["is_heard"] for row in status["sums"]}
+    for group, partition, sizes in found:
+        by = "a collector" if heard[group, partition] else "the last commit"
+        for name, what in (("missing_unlisted", "holes"), ("lost_unlisted", "lost")):
+            if sizes[name]:
+                yield MissingRow(
+                    host="",
+                    source="",
+                    bytes=sizes[name],
+                    what=f"{what} of sources of partition {partition} that are not listed",
+                    by=_by(by, group, status),
+                    group=group,
+                    partition=partition,
+                )
+
+
+def _by(who: str, group: str, status: Status) -> str:
+    return who if group in ("", status["group"]) else f"{who} (group {group})"
+
+
+def _own_sums(status: Status) -> list[Status]:
+    """Return the sums of the pipeline's own group, by partition."""
+    return [row for row in status["sums"] if row["group"] == status["group"]]
+
+
+def _silent(
+    shippers: Iterable[LastAnswer], collectors: Iterable[LastAnswer], status: Status
+) -> Iterator[str]:
     """Yield a sentence for each component that answered before, and does not answer now."""
-    for row in shippers:
-        if row.silent_s:
-            yield f"{row.name} has not answered for {row.silent_s:.0f} s"
-    for each in collectors:
-        if each.silent_s:
-            yield f"{each.member} has not answered for {each.silent_s:.0f} s"
+    names = [(each, str(each.status.get("name", ""))) for each in shippers]
+    names += [(each, name_of(each.status, status)) for each in collectors]
+    for each, name in names:
+        if each.is_silent:
+            yield f"{name} has not answered for {each.silent_s:.0f} s"
 
 
 def _badness(row: SourceRow | HostRow) -> tuple[float, ...]:

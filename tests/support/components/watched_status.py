@@ -4,8 +4,11 @@ views of them.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from logpipeline_cli.losses import Acknowledged, lost, missing, sums
+from logpipeline_cli.losses import owned as owned_places
 from logpipeline_cli.watching.rows import View
 from logpipeline_cli.watching.watch import Watch
 
@@ -56,9 +59,11 @@ def owned(number: int = 0, **fields: Any) -> dict[str, Any]:
     return row | fields
 
 
-def collector(*partitions: dict[str, Any], member: str = "collector-0") -> dict[str, Any]:
+def collector(
+    *partitions: dict[str, Any], member: str = "collector-0", group: str = "main"
+) -> dict[str, Any]:
     """Return a collector's answer with *partitions*."""
-    return {"group": "main", "member": member, "partitions": list(partitions)}
+    return {"group": group, "member": member, "partitions": list(partitions)}
 
 
 def partition(number: int = 0, **fields: Any) -> dict[str, Any]:
@@ -78,6 +83,7 @@ def partition(number: int = 0, **fields: Any) -> dict[str, Any]:
         "lag_s": 0.0,
         "missing_bytes": 0,
         "lost_bytes": 0,
+        "epoch": 1,
     }
     return state | fields
 
@@ -86,6 +92,7 @@ def status(**fields: Any) -> dict[str, Any]:
     """Return a status without a problem, with *fields* put over it."""
     found: dict[str, Any] = {
         "name": "prod",
+        "group": "main",
         "namespace": "default",
         "server": "nats://127.0.0.1:4222",
         "partitions": [partition()],
@@ -93,8 +100,6 @@ def status(**fields: Any) -> dict[str, Any]:
         "shippers": [shipper(source())],
         "readers": [],
         "tables": [],
-        "missing": [],
-        "lost": [],
         "conflicts": [],
         "deadLetterRoom": {
             "messages": 0,
@@ -104,7 +109,21 @@ def status(**fields: Any) -> dict[str, Any]:
             "givenUpFull": [],
         },
     }
-    return found | fields
+    found |= fields
+    group, places, seen = found["group"], owned_places(found["collectors"]), Acknowledged()
+    losses = lost(places, seen, group=group)
+    whole = sums(found["partitions"], places, losses, seen, group=group)
+    told = {
+        "missing": missing(places, group=group),
+        "lost": losses,
+        "sums": [asdict(each) for each in whole],
+    }
+    told |= found
+    # A test need not say of whom its rows are.
+    for row in (*told["missing"], *told["lost"]):
+        row.setdefault("group", "" if row.get("toldBy") == "shipper" else group)
+        row.setdefault("partition", 0)
+    return told
 
 
 def watched(*statuses: dict[str, Any], every_s: float = 1.0) -> View:

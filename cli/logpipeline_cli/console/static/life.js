@@ -27,6 +27,7 @@ export function drawLife(root, life, id) {
   const parts = [
     el("h2", {}, `${life.host} ${life.source}`),
     el("p", {}, el("a", { href: `#/lines/${id}` }, "its lines as they pass")),
+    life.silent ? el("p", { class: "badtext" }, life.silent) : null,
     el("dl", { class: "facts" }, ...life.facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
     el("h2", {}, "Generations, the newest first"),
     el("p", { class: "key" }, swatch("collected", "collected"), swatch("shipped", "shipped, not collected yet"), swatch("hole", "a hole")),
