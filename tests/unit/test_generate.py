@@ -16,6 +16,7 @@ FILES = (
     "deploy/admission.yaml",
     "charts/logpipeline/files/crd.yaml",
     "charts/logpipeline/files/admission.yaml",
+    "charts/logpipeline/files/alerts.yaml",
     "docs/crd.md",
     "docs/cli.md",
     "docs/api.md",
