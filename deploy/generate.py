@@ -50,6 +50,7 @@ def chart_alerts() -> str:
     text = (ROOT / ALERTS).read_text()
     _, _, rules = text.partition("\n- ")
     grown = " ".join(GREW_WITHIN_15_MIN.split())
+    rules = rules.replace("UNCHECKED_AFTER_S", f"{crd.UNCHECKED_AFTER_S:.0f}")
     return MADE_OF_ALERTS + "- " + GREW.sub(lambda found: grown.format(found[1]), rules)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,15 @@ PREFIX = "LOGPIPELINE_"
 # A change that no event reported is found by the next round; a busy cluster has thousands of
 # objects.
 RESYNC_S = 30.0
+# Only looks trim streams and say that the status holds: with longer rounds streams fill up, and
+# another operator takes the pipelines for left alone.
+RESYNC_MAX_S = 60.0
 # The first wait before a pipeline that is not settled is reconciled again.
 LOOK_AGAIN_S = 3.0
 # A waiting operator takes the Lease when the leader has not renewed it for this long.
 LEASE_S = 15.0
+# More than this is a mistake of the unit.
+PERIOD_MAX_S = 3600.0
 # Part of an operator's name in the status: a read-only operator gives way to one that acts.
 READ_ONLY_SUFFIX = " (read-only)"
 
@@ -91,6 +97,18 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     host, _, port = words.http.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         parser.error(f"--http {words.http!r}: give HOST:PORT, such as 0.0.0.0:9103")
+
+    def period_s(name: str, default: float, most: float = PERIOD_MAX_S) -> float:
+        text = given(name, str(default))
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        # Also not for nan, which is not greater than anything.
+        if not 0 < seconds <= most:
+            parser.error(f"{PREFIX}{name}={text}: give seconds, more than 0 and at most {most:g}")
+        return seconds
+
     namespaces = words.namespace or _list(given("WATCH_NAMESPACES"))
     return Settings(
         namespaces=tuple(sorted(set(namespaces))),
@@ -103,9 +121,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         lease_name=given("LEASE_NAME", "logpipeline-operator"),
         identity=given("POD_NAME", socket.gethostname()),
         has_lease=not words.no_lease,
-        lease_s=float(given("LEASE_SECONDS", str(LEASE_S))),
-        resync_s=float(given("RESYNC_SECONDS", str(RESYNC_S))),
-        look_again_s=float(given("LOOK_AGAIN_SECONDS", str(LOOK_AGAIN_S))),
+        lease_s=period_s("LEASE_SECONDS", LEASE_S),
+        resync_s=period_s("RESYNC_SECONDS", RESYNC_S, RESYNC_MAX_S),
+        look_again_s=period_s("LOOK_AGAIN_SECONDS", LOOK_AGAIN_S),
         install=Install(
             image_collector=given("IMAGE_COLLECTOR"),
             image_shipper=given("IMAGE_SHIPPER"),

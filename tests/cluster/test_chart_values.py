@@ -293,6 +293,7 @@ def test_chart_extra_objects_may_use_the_chart() -> None:
         ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
         ({"crds": {"keep": "yes"}}, "/crds/keep"),
         ({"resyncSeconds": 0}, "/resyncSeconds"),
+        ({"resyncSeconds": 120}, "/resyncSeconds"),
         ({"podMonitor": {"interval": "often"}}, "/podMonitor/interval"),
         ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "/podDisruptionBudget"),
         ({"test": {"wait": 1}}, "/test"),
