@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from logpipeline.observe.metrics import Family, Metrics
+from logpipeline_operator.status import previous_status
 
 PIPELINE_LABELS = ["namespace", "name"]
 
@@ -18,6 +22,8 @@ class OperatorMetrics(Metrics):
     ready: Family[Gauge]
     lag_bytes: Family[Gauge]
     table_missed: Family[Gauge]
+    collectors_ready: Family[Gauge]
+    shippers_ready: Family[Gauge]
     checked: Family[Gauge]
     waiting: Family[Gauge]
     certificate_ends: Family[Gauge]
@@ -39,6 +45,12 @@ class OperatorMetrics(Metrics):
             "pipeline_table_missed_messages",
             "Messages that were deleted of full streams before they were in the table",
         )
+        self.collectors_ready = self._of_pipeline(
+            "pipeline_collectors_ready", "Collectors of a pipeline that are ready"
+        )
+        self.shippers_ready = self._of_pipeline(
+            "pipeline_shippers_ready", "Shippers of a pipeline's DaemonSet that are ready"
+        )
         self.checked = self._of_pipeline(
             "pipeline_checked_timestamp_seconds", "When a reconciliation of a pipeline last ended"
         )
@@ -52,6 +64,14 @@ class OperatorMetrics(Metrics):
             "certificate_ends_timestamp_seconds",
             "When the first certificate of a managed server ends",
         )
+
+    def show(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+        """Serve what the *status* of a pipeline says now."""
+        place = namespace, name
+        is_ready = previous_status.condition(status, "Ready").get("status") == "True"
+        self.ready.labels(*place).set(1.0 if is_ready else 0.0)
+        self.collectors_ready.labels(*place).set(status["collectors"]["readyReplicas"])
+        self.shippers_ready.labels(*place).set(status["shippers"]["readyPods"])
 
     def forget_pipeline(self, namespace: str, name: str) -> None:
         """Drop the metrics of a pipeline that is gone."""

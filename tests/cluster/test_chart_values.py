@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from cluster.chart_rendering import ALL_ON, CHART, NAMESPACE, Refused, chart_file, helm, render
+from logpipeline_operator.children.model import Scraping
+from logpipeline_operator.settings import read
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -225,6 +227,21 @@ def test_chart_settings_reach_the_operator() -> None:
     assert rendered.environment["LOGPIPELINE_RESYNC_SECONDS"] == "45"
     assert "--read-only" in args
     assert [args[n + 1] for n, word in enumerate(args) if word == "--namespace"] == ["a", "b"]
+
+
+def test_chart_labels_of_pod_monitors_reach_those_of_pipelines() -> None:
+    """A Prometheus that chooses by them would scrape the operator alone, and no alert say so."""
+    labels, annotations = {"release": "kps"}, {"by": "hand"}
+    values = {"labels": labels, "annotations": annotations, "interval": "45s"}
+    rendered = render({"podMonitor": {**values, "enabled": True}})
+    environment = {each: value or "" for each, value in rendered.environment.items()}
+
+    scraping = read(["--http", "127.0.0.1:1"], environment).install.scraping
+    assert scraping == Scraping(
+        labels=labels, annotations=annotations, interval="45s", timeout="10s"
+    )
+    monitor = rendered.one("PodMonitor")["metadata"]
+    assert monitor["labels"].items() >= labels.items()
 
 
 def test_chart_alerts_take_their_limits_from_values() -> None:

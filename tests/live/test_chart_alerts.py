@@ -115,3 +115,25 @@ def test_lost_bytes_of_all_causes_are_added() -> None:
     ]
 
     assert fired("BytesLost", *series)[41] == [27]
+
+
+@pytest.mark.parametrize("component", ["collector", "shipper"])
+@pytest.mark.parametrize("is_scraped", [True, False])
+def test_an_alert_says_that_a_component_is_not_scraped(component: str, is_scraped: bool) -> None:
+    """Every other alert about it is over nothing then, and stays silent."""
+    steps = 2 * WINDOW
+    place = {"namespace": "logging", "name": "prod"}
+    own = {"collector": "commit_seconds_count", "shipper": "sources"}
+    ready = [
+        Series(f"logpipeline_operator_pipeline_{each}s_ready", place, [2.0] * steps) for each in own
+    ]
+    scraped = [
+        Series(f"logpipeline_{each}_{name}", POD, [0.0] * steps)
+        for each, name in own.items()
+        if is_scraped or each != component
+    ]
+
+    found = fired("NotScraped", *ready, *scraped)
+
+    assert found[WINDOW - 1] == []
+    assert found[-1] == ([] if is_scraped else [2])

@@ -43,3 +43,12 @@ def test_a_period_that_makes_no_sense_is_refused_by_its_name(
 
     said = capsys.readouterr().err
     assert f"LOGPIPELINE_{name}={value}" in said
+
+
+@pytest.mark.parametrize("text", ["release: kps", "[]", '{"release": 1}'])
+def test_labels_that_are_none_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A Prometheus that chooses by them would see no pipeline."""
+    with pytest.raises(SystemExit):
+        read([], {"LOGPIPELINE_POD_MONITOR_LABELS": text})
+
+    assert f"LOGPIPELINE_POD_MONITOR_LABELS={text}" in capsys.readouterr().err
