@@ -54,6 +54,33 @@ def chart_alerts() -> str:
     return MADE_OF_ALERTS + "- " + GREW.sub(lambda found: grown.format(found[1]), rules)
 
 
+# What is told apart in an alert: what runs on one machine, and what does not; and the words for
+# limits, with their names in the chart's values.
+ON_ONE_MACHINE = re.compile(r"logpipeline_(collector|shipper)_")
+ELSEWHERE = re.compile(r"logpipeline_(operator|callout)_")
+LIMITS = {"LAG_SECONDS": "lagSeconds"}
+
+
+def local_alerts() -> str:
+    """Return the alerts as Prometheus reads them on one machine, without the chart."""
+    values = yaml.safe_load((ROOT / CHART / "values.yaml").read_text())["prometheusRule"]
+    text = chart_alerts()
+    for word, name in LIMITS.items():
+        text = text.replace(word, str(values[name]))
+    rules = [
+        rule
+        for rule in yaml.safe_load(text)
+        if ON_ONE_MACHINE.search(rule["expr"]) and not ELSEWHERE.search(rule["expr"])
+    ]
+    for rule in rules:
+        rule["expr"] = " ".join(rule["expr"].split())
+        # There is no kubectl: the command is the same without it.
+        said = rule["annotations"]["description"]
+        rule["annotations"]["description"] = said.replace("kubectl logpipeline", "logpipeline")
+    groups = {"groups": [{"name": "logpipeline", "rules": rules}]}
+    return MADE_OF_ALERTS + yaml.safe_dump(groups, sort_keys=False, width=100)
+
+
 # What each file holds, given what it holds now.
 WRITTEN: dict[str, Callable[[str], str]] = {
     "deploy/crd.yaml": lambda _: crd.render(),
@@ -62,6 +89,7 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     f"{CHART}/files/crd.yaml": lambda _: crd.render(),
     f"{CHART}/files/admission.yaml": lambda _: admission.render(),
     f"{CHART}/files/alerts.yaml": lambda _: chart_alerts(),
+    "deploy/local/alerts.yml": lambda _: local_alerts(),
     "docs/crd.md": lambda _: resource_reference.reference(),
     "docs/cli.md": lambda _: command_reference.reference(),
     "docs/api.md": lambda _: package_reference.reference(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alerting import STEPS_IN_15_MIN, Series, Value, chart_rules, firing
+from alerting import STEPS_IN_15_MIN, Series, Value, chart_rules, firing, local_rules, yielded
 from go_programs import BUILT_WITHIN_S
 
 pytestmark = pytest.mark.timeout(BUILT_WITHIN_S + 120)
@@ -137,3 +137,17 @@ def test_an_alert_says_that_a_component_is_not_scraped(component: str, is_scrape
 
     assert found[WINDOW - 1] == []
     assert found[-1] == ([] if is_scraped else [2])
+
+
+def test_alerts_of_one_machine_fire_there() -> None:
+    """With their limits, which a capital word would never reach."""
+    behind = Series("logpipeline_collector_lag_seconds", POD, [301.0] * (WINDOW + 2))
+
+    assert firing(local_rules()["LogPipelineCollectorBehind"], behind)[-1] == [301]
+
+
+@pytest.mark.parametrize("rules", [chart_rules(), local_rules()], ids=["chart", "local"])
+def test_every_alert_is_an_expression(rules: dict[str, dict[str, object]]) -> None:
+    """Prometheus' engine takes it; a rule that it refuses takes all others of its file along."""
+    for rule in rules.values():
+        yielded(str(rule["expr"]), Series("up", POD, [1.0]))

@@ -16,6 +16,7 @@ from go_programs import built
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART_ALERTS = ROOT / "charts" / "logpipeline" / "files" / "alerts.yaml"
+LOCAL_ALERTS = ROOT / "deploy" / "local" / "alerts.yml"
 # As often as the chart has the operator scraped.
 STEP_S = 30
 STEPS_IN_15_MIN = 30
@@ -48,6 +49,12 @@ def chart_rules() -> dict[str, dict[str, Any]]:
     for word, value in VALUES.items():
         text = text.replace(word, value)
     return {rule["alert"]: rule for rule in yaml.safe_load(text)}
+
+
+def local_rules() -> dict[str, dict[str, Any]]:
+    """Return the alerts for one machine by their names."""
+    (group,) = yaml.safe_load(LOCAL_ALERTS.read_text())["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
 
 
 def firing(rule: Mapping[str, Any], *series: Series) -> list[list[float]]:

@@ -17,6 +17,7 @@ FILES = (
     "charts/logpipeline/files/crd.yaml",
     "charts/logpipeline/files/admission.yaml",
     "charts/logpipeline/files/alerts.yaml",
+    "deploy/local/alerts.yml",
     "docs/crd.md",
     "docs/cli.md",
     "docs/api.md",
