@@ -36,9 +36,9 @@ on a terminal, and exact in a file or pipe.
 _CLUSTER = f"""\
 # In a cluster: `{kubectl.PROGRAM}`
 
-The program `kubectl-logpipeline` (`pip install 'logpipeline[kubernetes]'`) is a plugin of kubectl,
-and needs it. It uses the context and the namespace that kubectl would use, and in that namespace
-the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
+The program `kubectl-logpipeline` comes with the package's extra `[kubernetes]`, is a plugin of
+kubectl, and needs it. It uses the context and the namespace that kubectl would use, and in that
+namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
 
 | Command | Rights in the pipeline's namespace, besides getting and listing `logpipelines` |
 | --- | --- |

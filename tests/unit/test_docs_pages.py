@@ -188,3 +188,37 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             dead.append(target)
 
     assert dead == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "charts/logpipeline/README.md"], ids=str)
+def test_no_page_has_the_package_fetched_by_a_name_that_is_not_ours(page: Path) -> None:
+    """No index has it: who takes the name there would have every reader run his program."""
+    assert "no index has it yet" in README.read_text()
+    # This one is the help of the command, which is for those who have installed it.
+    if page.name != "cli.md":
+        assert re.findall(r"pip install ['\"]?logpipeline(?!-[0-9])[^\s]*", page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "page", [KUBERNETES, README, ROOT / "charts/logpipeline/README.md"], ids=str
+)
+def test_images_are_built_before_they_are_installed(page: Path) -> None:
+    """No registry has them either, and the chart would pull what another has put there."""
+    text = page.read_text()
+
+    assert "registry has them" in " ".join(text.split())
+    installs = [line for line in text.splitlines() if "helm install" in line]
+    assert installs != []
+    assert [line for line in installs if "global.imageRegistry=" not in line] == []
+
+
+def test_each_image_of_the_chart_is_built_by_the_page() -> None:
+    """By the name by which the chart asks for it."""
+    values = yaml.safe_load((CHART.parent / "values.yaml").read_text())
+    repositories = [values["image"], *values["images"].values()]
+    built = re.search(r"for image in ([a-z ]+); do", KUBERNETES.read_text())
+
+    assert built is not None
+    assert {f"logpipeline/{name}" for name in built[1].split()} == {
+        each["repository"] for each in repositories
+    }
