@@ -20,6 +20,7 @@ class OperatorMetrics(Metrics):
     look_seconds: Family[Histogram]
     writes: Family[Counter]
     ready: Family[Gauge]
+    complete: Family[Gauge]
     lag_bytes: Family[Gauge]
     table_missed: Family[Gauge]
     collectors_ready: Family[Gauge]
@@ -38,6 +39,9 @@ class OperatorMetrics(Metrics):
         self.writes = self.counter("writes", "Objects written to Kubernetes", ["what"])
         self._of_pipelines: list[Family[Gauge]] = []
         self.ready = self._of_pipeline("pipeline_ready", "Whether a pipeline works (1) or not (0)")
+        self.complete = self._of_pipeline(
+            "pipeline_complete", "Whether all is there (1), or lines were lost for good (0)"
+        )
         self.lag_bytes = self._of_pipeline(
             "pipeline_lag_bytes", "Bytes that are stored and not yet written to files"
         )
@@ -70,6 +74,9 @@ class OperatorMetrics(Metrics):
         place = namespace, name
         is_ready = previous_status.condition(status, "Ready").get("status") == "True"
         self.ready.labels(*place).set(1.0 if is_ready else 0.0)
+        is_complete = previous_status.condition(status, "Complete").get("status")
+        if is_complete in ("True", "False"):
+            self.complete.labels(*place).set(1.0 if is_complete == "True" else 0.0)
         self.collectors_ready.labels(*place).set(status["collectors"]["readyReplicas"])
         self.shippers_ready.labels(*place).set(status["shippers"]["readyPods"])
 

@@ -36,6 +36,9 @@ COUNTED = [
         {"partition": "1", "reason": "bad-version", "kept": "no"},
     ),
     ("LoginsRefused", "logpipeline_callout_refused_total", {"reason": "bad-token"}),
+    ("VolumeGone", "logpipeline_collector_gone_folders_total", {"partition": "1"}),
+    ("RecordsDiffer", "logpipeline_collector_recovery_warnings_total", {"partition": "1"}),
+    ("BytesLost", "logpipeline_shipper_unnamed_bytes_total", {}),
     ("RolledBack", "logpipeline_collector_rolled_back_total", {"partition": "1"}),
     (
         "TableMissesLines",
@@ -115,6 +118,33 @@ def test_lost_bytes_of_all_causes_are_added() -> None:
     ]
 
     assert fired("BytesLost", *series)[41] == [27]
+
+
+def test_an_alert_says_once_that_a_pipeline_is_not_complete_any_more() -> None:
+    """Whatever it lost, and wherever: the status says it for ever. Another operator is no news."""
+    name = "logpipeline_operator_pipeline_complete"
+    place = {"namespace": "logging", "name": "prod"}
+    before: list[Value] = [*[1.0] * WINDOW, *[0.0] * (2 * WINDOW), *[None] * (2 * WINDOW)]
+    after: list[Value] = [*[None] * (3 * WINDOW), *[0.0] * (2 * WINDOW)]
+
+    found = fired(
+        "Incomplete",
+        Series(name, place | {"pod": "a"}, before),
+        Series(name, place | {"pod": "b"}, after),
+    )
+
+    assert found[WINDOW - 1 : WINDOW + 1] == [[], [0]]
+    assert found[2 * WINDOW + 1 :] == [[]] * (3 * WINDOW - 1)
+
+
+def test_a_gone_volume_is_no_record_that_differs_as_well() -> None:
+    """The collector warns of it, too."""
+    born: list[Value] = [None, 1.0]
+    names = ("gone_folders_total", "recovery_warnings_total")
+    series = [Series(f"logpipeline_collector_{name}", POD, born) for name in names]
+
+    assert fired("VolumeGone", *series)[1] == [1]
+    assert fired("RecordsDiffer", *series)[1] == []
 
 
 @pytest.mark.parametrize("component", ["collector", "shipper"])

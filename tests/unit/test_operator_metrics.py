@@ -18,6 +18,18 @@ def status(**conditions: str) -> dict[str, Any]:
     }
 
 
+def test_a_lost_volume_is_served_and_what_is_not_known_is_not() -> None:
+    """An alert on it covers each cause that the condition has."""
+    metrics = OperatorMetrics()
+    seen = []
+    for complete in ("True", "False", "Unknown"):
+        metrics.show("logging", "prod", status(Ready="True", Complete=complete))
+        seen.append(metrics.value("pipeline_complete", **PLACE))
+
+    # JetStream that does not answer makes nothing whole.
+    assert seen == [1, 0, 0]
+
+
 def test_what_runs_is_served_and_goes_with_its_pipeline() -> None:
     """An alert compares it with what Prometheus has of the pods themselves."""
     metrics = OperatorMetrics()
