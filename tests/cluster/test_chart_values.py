@@ -314,6 +314,7 @@ def test_chart_extra_objects_may_use_the_chart() -> None:
         ({"podMonitor": {"interval": "often"}}, "/podMonitor/interval"),
         ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "/podDisruptionBudget"),
         ({"test": {"wait": 1}}, "/test"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
     ],
 )
 def test_chart_refuses_what_is_no_value(values: dict[str, Any], where: str) -> None:

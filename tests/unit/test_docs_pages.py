@@ -14,7 +14,7 @@ import yaml
 from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.crd import crd
-from logpipeline_cli.arguments import build_parser
+from logpipeline_cli.arguments import build_parser, kubectl
 from logpipeline_operator.status.reasons import BEGIN, END, Reason, with_reasons
 
 ROOT = Path(__file__).parents[2]
@@ -222,3 +222,28 @@ def test_each_image_of_the_chart_is_built_by_the_page() -> None:
     assert {f"logpipeline/{name}" for name in built[1].split()} == {
         each["repository"] for each in repositories
     }
+
+
+def test_each_command_of_a_cluster_has_its_rights_on_the_page() -> None:
+    """Who asks for a right must know it before: what lists them has no one left out."""
+    row = re.compile(r"^\| ((?:`[a-z -]+`(?:, )?)+).*\| .*(?:get|list) ", re.MULTILINE)
+    told = {word for cell in row.findall((DOCS / "cli.md").read_text()) for word in cell.split("`")}
+    # These ask no cluster.
+    commands = {each.name for each in kubectl.COMMANDS} - {"inject", "version"}
+
+    assert sorted(commands - told) == []
+
+
+def test_an_upgrade_on_the_pages_takes_the_defaults_of_the_newer_chart() -> None:
+    """With `--reuse-values` a value that the older chart did not have is missing, or off."""
+    for page in PAGES:
+        assert re.findall(r"(?<!reset-then)--?reuse-values", page.read_text()) == [], page.name
+
+
+def test_commands_of_one_machine_are_called_where_they_are_installed() -> None:
+    """The page puts them into an environment that no PATH has."""
+    page = (DOCS / "one-machine.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+
+    assert [line for line in lines if line.startswith("logpipeline ")] == []
