@@ -9,6 +9,7 @@ each file that is stale, and fails if there is one. Without Helm the files of `R
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,59 @@ from logpipeline_operator.status import reasons
 ROOT = Path(__file__).resolve().parent.parent
 CHART = "charts/logpipeline"
 OPERATIONS = "docs/operations.md"
+# The source of the alerts, and what is said in what is made of it.
+ALERTS = "deploy/alerts.yaml"
+MADE_OF_ALERTS = "# Made by `make generate` from deploy/alerts.yaml; change it there.\n"
+GREW = re.compile(r"GREW\((\w+(?:\{[^}]*\})?)\)")
+# What a series has counted within 15 minutes. `increase` alone knows nothing of what was counted
+# before the first sample of a series: a pod that starts, and a label's first value, begin above 0.
+# So the last value is compared with the one of 15 minutes before. That may be an hour old, since
+# what was counted before Prometheus was away is no news. Where there is none, or a larger one of
+# a former process, all of the value is news; `increase` has what came and went in between.
+GREW_WITHIN_15_MIN = """(
+    last_over_time({0}[15m]) - last_over_time({0}[1h] offset 15m) > 0
+    or last_over_time({0}[15m]) > 0
+    unless last_over_time({0}[15m]) == last_over_time({0}[1h] offset 15m)
+    or increase({0}[15m]) > 0
+)"""
+
+
+def chart_alerts() -> str:
+    """Return the alerts as the chart reads them, which replaces the other capital words."""
+    text = (ROOT / ALERTS).read_text()
+    _, _, rules = text.partition("\n- ")
+    grown = " ".join(GREW_WITHIN_15_MIN.split())
+    rules = rules.replace("UNCHECKED_AFTER_S", f"{crd.UNCHECKED_AFTER_S:.0f}")
+    return MADE_OF_ALERTS + "- " + GREW.sub(lambda found: grown.format(found[1]), rules)
+
+
+# What is told apart in an alert: what runs on one machine, and what does not; and the words for
+# limits, with their names in the chart's values.
+ON_ONE_MACHINE = re.compile(r"logpipeline_(collector|shipper)_")
+ELSEWHERE = re.compile(r"logpipeline_(operator|callout)_")
+LIMITS = {"LAG_SECONDS": "lagSeconds"}
+
+
+def local_alerts() -> str:
+    """Return the alerts as Prometheus reads them on one machine, without the chart."""
+    values = yaml.safe_load((ROOT / CHART / "values.yaml").read_text())["prometheusRule"]
+    text = chart_alerts()
+    for word, name in LIMITS.items():
+        text = text.replace(word, str(values[name]))
+    rules = [
+        rule
+        for rule in yaml.safe_load(text)
+        if ON_ONE_MACHINE.search(rule["expr"]) and not ELSEWHERE.search(rule["expr"])
+    ]
+    for rule in rules:
+        rule["expr"] = " ".join(rule["expr"].split())
+        # There is no kubectl: the command is the same without it.
+        said = rule["annotations"]["description"]
+        rule["annotations"]["description"] = said.replace("kubectl logpipeline", "logpipeline")
+    groups = {"groups": [{"name": "logpipeline", "rules": rules}]}
+    return MADE_OF_ALERTS + yaml.safe_dump(groups, sort_keys=False, width=100)
+
+
 # What each file holds, given what it holds now.
 WRITTEN: dict[str, Callable[[str], str]] = {
     "deploy/crd.yaml": lambda _: crd.render(),
@@ -34,6 +88,8 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     # Helm reads nothing outside of its chart.
     f"{CHART}/files/crd.yaml": lambda _: crd.render(),
     f"{CHART}/files/admission.yaml": lambda _: admission.render(),
+    f"{CHART}/files/alerts.yaml": lambda _: chart_alerts(),
+    "deploy/local/alerts.yml": lambda _: local_alerts(),
     "docs/crd.md": lambda _: resource_reference.reference(),
     "docs/cli.md": lambda _: command_reference.reference(),
     "docs/api.md": lambda _: package_reference.reference(),

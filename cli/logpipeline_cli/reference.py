@@ -36,19 +36,20 @@ on a terminal, and exact in a file or pipe.
 _CLUSTER = f"""\
 # In a cluster: `{kubectl.PROGRAM}`
 
-The program `kubectl-logpipeline` (`pip install 'logpipeline[kubernetes]'`) is a plugin of kubectl,
-and needs it. It uses the context and the namespace that kubectl would use, and in that namespace
-the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
+The program `kubectl-logpipeline` comes with the package's extra `[kubernetes]`, is a plugin of
+kubectl, and needs it. It uses the context and the namespace that kubectl would use, and in that
+namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
 
 | Command | Rights in the pipeline's namespace, besides getting and listing `logpipelines` |
 | --- | --- |
 | `status`, `top`, `console`, `losses`, `tail`, `plan` | get `services` and `configmaps`, \
 get and list `pods`, create `pods/portforward`; and create `serviceaccounts/token` of \
 `<name>-reader`, or get `secrets` |
-| `losses --acknowledge` | get `secrets`, `services` and `configmaps`, get and list `pods`, \
+| `losses --acknowledge`, `dlq` | get `secrets`, `services` and `configmaps`, get and list `pods`, \
 create `pods/portforward` |
-| `files` | list `persistentvolumeclaims`, get and list `pods`, create `pods/exec` |
-| `files`, of collectors that are gone | besides: get `statefulsets`, create and delete `pods` |
+| `files`, `audit` | list `persistentvolumeclaims`, get and list `pods`, create `pods/exec` |
+| `files` and `audit`, of collectors that are gone | besides: get `statefulsets`, \
+create and delete `pods` |
 
 The certificate of a managed server is checked by the ConfigMap `<name>-nats-ca`. A token of
 `<name>-reader` gives read access to a managed server and its pipeline. Where that account does not

@@ -29,11 +29,12 @@ class CollectorMetrics:
 
     metrics: Metrics = field(default_factory=lambda: Metrics("collector"))
     _counted: dict[tuple[int, str], int] = field(default_factory=dict)
+    _by_partition: list[Family[Counter]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         by_partition = ("partition",)
         counter, gauge = self.metrics.counter, self.metrics.gauge
-        self.commits = counter("commits", "Commits that the group knows of", by_partition)
+        self.commits = self._of_partition("commits", "Commits that the group knows of")
         self.commit_seconds = self.metrics.histogram(
             "commit_seconds", "From the first write to disk to the record in the state bucket"
         )
@@ -45,24 +46,22 @@ class CollectorMetrics:
         self.snapshots = counter(
             "snapshots", "Snapshots of the sources' positions", ("partition", "outcome")
         )
-        self.missed = counter(
-            "missed_messages", "Messages that left the stream before we read them", by_partition
+        self.missed = self._of_partition(
+            "missed_messages", "Messages that left the stream before we read them"
         )
         self.rollbacks = gauge(
             "rollbacks", "How often the stream went back behind what was read", by_partition
         )
         self.epoch = gauge("epoch", "The epoch in which we own the partition", by_partition)
         self.takeovers = counter("takeovers", "Partitions that we took", ("partition", "source"))
-        self.releases = counter("releases", "Partitions that we gave up", by_partition)
-        self.fenced = counter("fenced", "Partitions that we lost to another owner", by_partition)
-        self.reopened = counter(
-            "reopened", "Times that a stream had to be opened again", by_partition
+        self.releases = self._of_partition("releases", "Partitions that we gave up")
+        self.fenced = self._of_partition("fenced", "Partitions that we lost to another owner")
+        self.reopened = self._of_partition("reopened", "Times that a stream had to be opened again")
+        self.warnings = self._of_partition(
+            "recovery_warnings", "Folder and state bucket contradicted each other"
         )
-        self.warnings = counter(
-            "recovery_warnings", "Folder and state bucket contradicted each other", by_partition
-        )
-        self.gone_folders = counter(
-            "gone_folders", "Partitions whose files were gone with our volume", by_partition
+        self.gone_folders = self._of_partition(
+            "gone_folders", "Partitions whose files were gone with our volume"
         )
         self.lag_messages = gauge("lag_messages", "Messages still to read", by_partition)
         self.lag_seconds = gauge("lag_seconds", "Age of the last message read", by_partition)
@@ -70,6 +69,17 @@ class CollectorMetrics:
         self.uncommitted = gauge("uncommitted_bytes", "Bytes written, not committed", by_partition)
         self.missing = gauge("missing_bytes", "Bytes in holes that may still fill", by_partition)
         self.lost = gauge("lost_bytes", "Bytes that shippers named as lost", by_partition)
+        # The gauges go on where another collector takes the partition; these are for alerts.
+        self.rolled_back = self._of_partition(
+            "rolled_back", "How often the stream went back while we owned it"
+        )
+        self.newly_lost = self._of_partition(
+            "newly_lost_bytes", "Bytes named as lost since we took the partition"
+        )
+        self.newly_damaged = self._of_partition(
+            "newly_damaged_bytes",
+            "Committed bytes found to be taken away since we opened the partition's files",
+        )
         self.damaged = gauge(
             "damaged_bytes", "Committed bytes that the disk, or a program, took away", by_partition
         )
@@ -79,8 +89,14 @@ class CollectorMetrics:
             ("partition", "reason"),
         )
         self._writer_counters = {
-            name: counter(name, text, by_partition) for name, text in WRITER_COUNTERS.items()
+            name: self._of_partition(name, text) for name, text in WRITER_COUNTERS.items()
         }
+
+    def _of_partition(self, name: str, help_text: str) -> Family[Counter]:
+        """Return a new counter of each partition; `opened` shows it."""
+        made = self.metrics.counter(name, help_text, ("partition",))
+        self._by_partition.append(made)
+        return made
 
     def dead_letter(self, partition: int, reason: str, is_kept: bool) -> None:
         """Count one message that became a dead letter."""
@@ -93,6 +109,8 @@ class CollectorMetrics:
         self.rollbacks.labels(owned.partition).set(owned.rollbacks)
         self.missing.labels(owned.partition).set(owned.writer.missing_bytes)
         self.lost.labels(owned.partition).set(owned.writer.lost_bytes)
+        self._count(self.newly_lost, owned.partition, "newly lost", owned.newly_lost_bytes)
+        self._count(self.rolled_back, owned.partition, "rolled back", owned.new_rollbacks)
         for name, family in self._writer_counters.items():
             value = int(getattr(owned.writer, name))
             self._count(family, owned.partition, name, value)
@@ -105,13 +123,19 @@ class CollectorMetrics:
         self._counted[partition, name] = value
 
     def opened(self, partition: int) -> None:
-        """Forget what was counted while the partition was owned before."""
+        """Forget what was counted while the partition was owned before, and show its counts: one
+        that is there before it grows is never taken for an old one.
+        """
         for key in [key for key in self._counted if key[0] == partition]:
             del self._counted[key]
+        for family in self._by_partition:
+            family.labels(partition)
 
     def look(self, owned: OwnedPartition) -> None:
         """Set the metrics of how far *owned* is behind."""
         self._count(self.missed, owned.partition, "missed", owned.missed.count)
+        damaged = owned.writer.newly_damaged_bytes
+        self._count(self.newly_damaged, owned.partition, "newly damaged", damaged)
         for reason, value in owned.writer.removed.bytes.items():
             self._count(self.removed, owned.partition, f"removed {reason}", value, reason)
         self.lag_messages.labels(owned.partition).set(owned.lag.pending)

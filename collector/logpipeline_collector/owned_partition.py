@@ -124,6 +124,8 @@ class OwnedPartition:
     _read_messages: int = 0
     _committed_messages: int = 0
     _missed_before: int = field(init=False)
+    _lost_before: int = field(init=False)
+    _rollbacks_before: int = field(init=False)
     _is_snapshot_from_before: bool = False
     _is_new: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -135,6 +137,8 @@ class OwnedPartition:
         self.committed_rollbacks = self.rollbacks
         self.refused = self.held.record.refused
         self._missed_before = self.held.record.missed_messages
+        self._lost_before = self.held.record.lost_bytes
+        self._rollbacks_before = self.rollbacks
         self._may_take.set()
 
     @property
@@ -169,6 +173,16 @@ class OwnedPartition:
     def missed_messages(self) -> int:
         """Messages that left the stream before the group read them; *missed* counts ours."""
         return self._missed_before + self.missed.count
+
+    @property
+    def newly_lost_bytes(self) -> int:
+        """Bytes named as lost that the group's record did not have when we took the partition."""
+        return max(0, self.writer.lost_bytes - self._lost_before)
+
+    @property
+    def new_rollbacks(self) -> int:
+        """How often the stream went back since we took the partition."""
+        return self.rollbacks - self._rollbacks_before
 
     @property
     def uncommitted_messages(self) -> int:

@@ -78,6 +78,11 @@ class PartitionWriter:
         return self.sink.damaged_bytes
 
     @property
+    def newly_damaged_bytes(self) -> int:
+        """Those of `damaged_bytes` that were found by this opening, and since."""
+        return self.sink.newly_damaged_bytes
+
+    @property
     def removed(self) -> Removed:
         """What retention removed since the opening."""
         return self.sink.removed

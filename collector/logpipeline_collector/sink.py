@@ -159,6 +159,10 @@ class Sink(Protocol[Mark]):
         """Committed bytes that the disk or another program took away, since the first opening."""
 
     @property
+    def newly_damaged_bytes(self) -> int:
+        """Those of `damaged_bytes` that were found by this opening, and since."""
+
+    @property
     def removed(self) -> Removed:
         """What retention removed since the opening."""
 

@@ -40,6 +40,9 @@ RETRY_S = 5.0
 # After so many missed rounds over all pipelines the liveness probe restarts the process.
 MISSED_ROUNDS_MAX = 4
 CODE_LOST_LEASE = 3
+# Rounds over all pipelines begin so far apart, in their period: operators that were started
+# together do not stay together.
+ROUNDS_APART = (0.9, 1.1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,7 +180,7 @@ class Operator:
                 # Spread over the period: a thousand pipelines at once would be a burst.
                 self.queue.add(key, after_s=random.random() * spread_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.resync_s * (0.9 + 0.2 * random.random())):
+                async with asyncio.timeout(self.settings.resync_s * random.uniform(*ROUNDS_APART)):
                     await self._is_asked.wait()
 
     async def _list(self) -> list[str]:

@@ -21,7 +21,6 @@ from logpipeline_operator.status import (
     is_changed,
     is_settled,
     news_of,
-    previous_status,
     status_of,
 )
 from logpipeline_operator.status.text import bounded, clean
@@ -107,8 +106,7 @@ class Reporter:
         metadata = seen.resource["metadata"]
         place = metadata["namespace"], metadata["name"]
         self._metrics.checked.labels(*place).set(time.time())
-        is_ready = previous_status.condition(status, "Ready").get("status") == "True"
-        self._metrics.ready.labels(*place).set(1.0 if is_ready else 0.0)
+        self._metrics.show(*place, status)
         if seen.jetstream is not None:
             lag = sum(state.lag_bytes for state in seen.jetstream.partitions)
             self._metrics.lag_bytes.labels(*place).set(lag)

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from cluster.chart_rendering import ALL_ON, CHART, NAMESPACE, Refused, chart_file, helm, render
+from logpipeline_operator.children.model import Scraping
+from logpipeline_operator.settings import read
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -227,6 +229,21 @@ def test_chart_settings_reach_the_operator() -> None:
     assert [args[n + 1] for n, word in enumerate(args) if word == "--namespace"] == ["a", "b"]
 
 
+def test_chart_labels_of_pod_monitors_reach_those_of_pipelines() -> None:
+    """A Prometheus that chooses by them would scrape the operator alone, and no alert say so."""
+    labels, annotations = {"release": "kps"}, {"by": "hand"}
+    values = {"labels": labels, "annotations": annotations, "interval": "45s"}
+    rendered = render({"podMonitor": {**values, "enabled": True}})
+    environment = {each: value or "" for each, value in rendered.environment.items()}
+
+    scraping = read(["--http", "127.0.0.1:1"], environment).install.scraping
+    assert scraping == Scraping(
+        labels=labels, annotations=annotations, interval="45s", timeout="10s"
+    )
+    monitor = rendered.one("PodMonitor")["metadata"]
+    assert monitor["labels"].items() >= labels.items()
+
+
 def test_chart_alerts_take_their_limits_from_values() -> None:
     """Limits and further labels reach the alerts, single ones can go, and others be added."""
     more = {"alert": "Mine", "expr": "vector(1)"}
@@ -293,9 +310,11 @@ def test_chart_extra_objects_may_use_the_chart() -> None:
         ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
         ({"crds": {"keep": "yes"}}, "/crds/keep"),
         ({"resyncSeconds": 0}, "/resyncSeconds"),
+        ({"resyncSeconds": 120}, "/resyncSeconds"),
         ({"podMonitor": {"interval": "often"}}, "/podMonitor/interval"),
         ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "/podDisruptionBudget"),
         ({"test": {"wait": 1}}, "/test"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
     ],
 )
 def test_chart_refuses_what_is_no_value(values: dict[str, Any], where: str) -> None:

@@ -59,8 +59,9 @@ def pipelines(cluster: Cluster, operator: Operator, namespace: str) -> list[Pipe
     cluster.apply(manifest)
     first = Pipeline(cluster, namespace, manifest["metadata"]["name"])
     second = create(cluster, namespace, "beside", {"shippers": {"hostFiles": [files]}})
-    group = sample("second-group.yaml").read_text().replace("logging", namespace)
-    third = yaml.safe_load(group)
+    texts = [sample(f"{each}second-group.yaml").read_text() for each in ("classes/", "")]
+    of_group, third = [yaml.safe_load(text.replace("logging", namespace)) for text in texts]
+    cluster.apply(of_group)
     third["spec"]["table"]["enabled"] = False
     cluster.apply(third)
     made = [first, second, Pipeline(cluster, namespace, "audit")]

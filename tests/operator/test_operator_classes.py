@@ -81,10 +81,9 @@ def operator(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Opera
         "LOGPIPELINE_SHIPPER_CLUSTER_ROLE": "view",
         "LOGPIPELINE_SHIPPER_ROLE": "ClusterRole/view",
         # What it does is for what it hears: of a class, by its watch.
-        "LOGPIPELINE_RESYNC_SECONDS": "3600",
         "LOGPIPELINE_LOOK_AGAIN_SECONDS": "600",
     }
-    made = OperatorProcess(words, tmp_path / "operator.log", roles)
+    made = OperatorProcess(words, tmp_path / "operator.log", roles, has_rounds=False)
     made.start()
     yield made
     made.kill()

@@ -37,11 +37,10 @@ def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
     """An operator of all namespaces that acts on what it hears alone."""
     roles = {
         "LOGPIPELINE_SHIPPER_ROLE": "ClusterRole/view",
-        "LOGPIPELINE_RESYNC_SECONDS": "3600",
         "LOGPIPELINE_LOOK_AGAIN_SECONDS": "600",
     }
     words = [f"--kubeconfig={cluster.kubeconfig}", "--no-lease"]
-    made = OperatorProcess(words, tmp_path / "operator.log", roles)
+    made = OperatorProcess(words, tmp_path / "operator.log", roles, has_rounds=False)
     made.start()
     yield made
     made.kill()

@@ -37,6 +37,8 @@ PROGRAMS = {
     "lumberjack": GoProgram(TESTS / "faults" / "rotating"),
     # NATS' own command line.
     "nats": GoProgram(TESTS / "live" / "nats_cli", "github.com/nats-io/natscli/nats"),
+    # Prometheus' engine, for expressions of alerts.
+    "promql": GoProgram(TESTS / "live" / "promql"),
     # Built by a soak alone: it is large.
     "loki": GoProgram(TESTS / "live" / "loki", "github.com/grafana/loki/v3/cmd/loki"),
     # The oldest server that is taken, `server_binary.VERSION_MIN`.

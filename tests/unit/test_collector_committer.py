@@ -64,7 +64,9 @@ async def test_an_error_of_the_work_itself_reaches_the_owner(is_due: bool) -> No
 class Held:
     """An epoch whose record the bucket does not take yet."""
 
-    record = SimpleNamespace(epoch=1, refused=(), missed_messages=0, snapshot_at=0, begun=0)
+    record = SimpleNamespace(
+        epoch=1, refused=(), missed_messages=0, lost_bytes=0, snapshot_at=0, begun=0
+    )
 
     def __init__(self) -> None:
         self.takes = asyncio.Event()

@@ -308,11 +308,15 @@ def test_what_a_disk_took_is_counted_once_whether_a_commit_is_taken_back_or_not(
     os.truncate(tmp_path / "logs" / PLACE, 1)
     again = opened(tmp_path)
     assert again.damaged_bytes == len(b"one\n") + 3
+    assert again.newly_damaged_bytes == again.damaged_bytes
     again.undo()
     assert again.damaged_bytes == len(b"one\n") + 1
+    assert again.newly_damaged_bytes == again.damaged_bytes
     again.close()
 
-    assert opened(tmp_path).damaged_bytes == len(b"one\n") + 1
+    last = opened(tmp_path)
+    assert last.damaged_bytes == len(b"one\n") + 1
+    assert last.newly_damaged_bytes == 0
 
 
 def left(tmp_path: Path, writer: Writer, ending: str) -> PartitionWriter:

@@ -59,7 +59,13 @@ class Server:
 def owned_from_midway(folder: Path, *, is_single: bool) -> OwnedPartition:
     """Return a partition of a group that began behind `BEGUN`."""
     record = SimpleNamespace(
-        epoch=1, refused=(), missed_messages=0, snapshot_at=0, begun=BEGUN, begun_ns=BEGUN
+        epoch=1,
+        refused=(),
+        missed_messages=0,
+        lost_bytes=0,
+        snapshot_at=0,
+        begun=BEGUN,
+        begun_ns=BEGUN,
     )
     owned = OwnedPartition(
         partition=7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import shlex
 import shutil
 import subprocess
@@ -106,3 +107,17 @@ def test_targets_are_the_parts_that_run(tmp_path: Path) -> None:
     assert layout.targets_file.stat().st_mode & 0o777 == 0o644
     RunRecord.remove(layout)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_prometheus_finds_the_alerts_beside_its_settings() -> None:
+    """Those about parts that run on one machine, with no word left that the chart replaces."""
+    (name,) = yaml.safe_load(SCRAPE.read_text())["rule_files"]
+    text = (SCRAPE.parent / name).read_text()
+    chart = yaml.safe_load((ROOT / "charts/logpipeline/files/alerts.yaml").read_text())
+    wanted = [each["alert"] for each in chart if "_operator_" not in each["expr"]]
+    wanted.remove("LogPipelineLoginsRefused")
+
+    (group,) = yaml.safe_load(text)["groups"]
+    assert [each["alert"] for each in group["rules"]] == wanted
+    assert re.findall(r"\b[A-Z]{3,}(?:_[A-Z]+)+\b|kubectl", text.partition("groups:")[2]) == []
+    assert all("for" not in each or each["for"][-1] in "smh" for each in group["rules"])

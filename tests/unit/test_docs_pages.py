@@ -14,7 +14,7 @@ import yaml
 from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.crd import crd
-from logpipeline_cli.arguments import build_parser
+from logpipeline_cli.arguments import build_parser, kubectl
 from logpipeline_operator.status.reasons import BEGIN, END, Reason, with_reasons
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +83,9 @@ def test_every_example_of_a_resource_is_a_good_one() -> None:
     """Whoever copies it from the page gets what it shows."""
     tried = 0
     for found in examples(KUBERNETES):
+        if "classes" in found:
+            # The chart's values: `test_docs_classes` reads them.
+            continue
         resource = found
         if "kind" not in found:
             resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "a"}, **found}
@@ -185,3 +188,62 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             dead.append(target)
 
     assert dead == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "charts/logpipeline/README.md"], ids=str)
+def test_no_page_has_the_package_fetched_by_a_name_that_is_not_ours(page: Path) -> None:
+    """No index has it: who takes the name there would have every reader run his program."""
+    assert "no index has it yet" in README.read_text()
+    # This one is the help of the command, which is for those who have installed it.
+    if page.name != "cli.md":
+        assert re.findall(r"pip install ['\"]?logpipeline(?!-[0-9])[^\s]*", page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "page", [KUBERNETES, README, ROOT / "charts/logpipeline/README.md"], ids=str
+)
+def test_images_are_built_before_they_are_installed(page: Path) -> None:
+    """No registry has them either, and the chart would pull what another has put there."""
+    text = page.read_text()
+
+    assert "registry has them" in " ".join(text.split())
+    installs = [line for line in text.splitlines() if "helm install" in line]
+    assert installs != []
+    assert [line for line in installs if "global.imageRegistry=" not in line] == []
+
+
+def test_each_image_of_the_chart_is_built_by_the_page() -> None:
+    """By the name by which the chart asks for it."""
+    values = yaml.safe_load((CHART.parent / "values.yaml").read_text())
+    repositories = [values["image"], *values["images"].values()]
+    built = re.search(r"for image in ([a-z ]+); do", KUBERNETES.read_text())
+
+    assert built is not None
+    assert {f"logpipeline/{name}" for name in built[1].split()} == {
+        each["repository"] for each in repositories
+    }
+
+
+def test_each_command_of_a_cluster_has_its_rights_on_the_page() -> None:
+    """Who asks for a right must know it before: what lists them has no one left out."""
+    row = re.compile(r"^\| ((?:`[a-z -]+`(?:, )?)+).*\| .*(?:get|list) ", re.MULTILINE)
+    told = {word for cell in row.findall((DOCS / "cli.md").read_text()) for word in cell.split("`")}
+    # These ask no cluster.
+    commands = {each.name for each in kubectl.COMMANDS} - {"inject", "version"}
+
+    assert sorted(commands - told) == []
+
+
+def test_an_upgrade_on_the_pages_takes_the_defaults_of_the_newer_chart() -> None:
+    """With `--reuse-values` a value that the older chart did not have is missing, or off."""
+    for page in PAGES:
+        assert re.findall(r"(?<!reset-then)--?reuse-values", page.read_text()) == [], page.name
+
+
+def test_commands_of_one_machine_are_called_where_they_are_installed() -> None:
+    """The page puts them into an environment that no PATH has."""
+    page = (DOCS / "one-machine.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+
+    assert [line for line in lines if line.startswith("logpipeline ")] == []

@@ -16,6 +16,8 @@ FILES = (
     "deploy/admission.yaml",
     "charts/logpipeline/files/crd.yaml",
     "charts/logpipeline/files/admission.yaml",
+    "charts/logpipeline/files/alerts.yaml",
+    "deploy/local/alerts.yml",
     "docs/crd.md",
     "docs/cli.md",
     "docs/api.md",

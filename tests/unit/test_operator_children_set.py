@@ -12,6 +12,7 @@ from hypothesis import given
 
 from cluster.child_manifests import SETTINGS, UID, built, child, children, resource, workloads
 from cluster.child_manifests import settings as child_settings
+from logpipeline.spec.api import PIPELINE_LABEL
 from logpipeline.spec.model import NAME_CHARS_MAX
 from logpipeline_operator.children import (
     Manifest,
@@ -21,7 +22,7 @@ from logpipeline_operator.children import (
     order,
     shippers,
 )
-from logpipeline_operator.children.model import Component, selector
+from logpipeline_operator.children.model import Component, Scraping, selector
 
 LABEL_CHARS_MAX = 63
 # What Kubernetes appends to a StatefulSet's name in a label of its pods, and to its name for them.
@@ -325,3 +326,21 @@ def test_every_kind_is_known_to_who_looks_for_children() -> None:
     }
     assert made == sorted(made, key=order)
     assert "PodMonitor" not in {kind.name for kind in kinds(SETTINGS)}
+
+
+def test_a_pod_monitor_has_what_a_prometheus_chooses_by() -> None:
+    """Beside our own labels, which none of these replaces."""
+    scraping = Scraping(
+        labels={"release": "kps", PIPELINE_LABEL: "other"},
+        annotations={"by": "hand"},
+        interval="45s",
+        timeout="9s",
+    )
+    settings = child_settings(has_pod_monitors=True, scraping=scraping)
+    made = child(children({}, settings), "PodMonitor", "prod")
+
+    assert made["metadata"]["labels"]["release"] == "kps"
+    assert made["metadata"]["labels"][PIPELINE_LABEL] == "prod"
+    assert made["metadata"]["annotations"] == {"by": "hand"}
+    (endpoint,) = made["spec"]["podMetricsEndpoints"]
+    assert (endpoint["interval"], endpoint["scrapeTimeout"]) == ("45s", "9s")

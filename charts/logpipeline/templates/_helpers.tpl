@@ -23,7 +23,8 @@
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "logpipeline.operator" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
+{{- /* Not `default`: each pod of the namespace that names no account has that. */}}
+{{- required "serviceAccount.create is false: name an account of yours in serviceAccount.name" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 

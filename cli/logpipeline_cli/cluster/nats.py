@@ -175,7 +175,7 @@ def _secret(found: Found, name: str) -> Manifest | None:
     except Forbidden as error:
         raise CliError(
             f"talking to NATS needs the right to get the Secret {name} ({error}), or, for all but "
-            "`losses --acknowledge`, to create serviceaccounts/token of "
+            "`losses --acknowledge` and `dlq`, to create serviceaccounts/token of "
             f"{names.reader(found.pipeline)}; ask for one of them, or give --nats URL with a user "
             "and password of your own in it"
         ) from error

@@ -99,6 +99,11 @@ class PartitionFiles:
         return self._state.damage.bytes + self._upkeep.unreadable_bytes
 
     @property
+    def newly_damaged_bytes(self) -> int:
+        """Those of `damaged_bytes` that were found by this opening, and since."""
+        return max(0, self.damaged_bytes - self._state.damaged_before)
+
+    @property
     def removed(self) -> Removed:
         """What retention removed since the opening."""
         return self._upkeep.removed

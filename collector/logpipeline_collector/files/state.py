@@ -138,6 +138,7 @@ class State:
             self._db.execute("PRAGMA synchronous=FULL")
             self._prepare()
         self._load_damage()
+        self.damaged_before = self.damage.bytes
 
     def _prepare(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]

@@ -106,7 +106,7 @@ class Metrics:
         )
         return Family(made, labels, self._series_max)
 
-    def value(self, name: str, **labels: str) -> float | None:
+    def value(self, name: str, /, **labels: str) -> float | None:
         """Return the present value of *name*, given with its suffix and without our prefix."""
         return self._registry.get_sample_value(self._prefix + name, labels)
 

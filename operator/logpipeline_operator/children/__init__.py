@@ -78,7 +78,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> Desired:
     """
     children = policies.build(pipeline, settings)
     if settings.features.has_pod_monitors:
-        children.append(services.pod_monitor(pipeline))
+        children.append(services.pod_monitor(pipeline, settings.install.scraping))
     undecided: dict[Component, Undecided] = {}
     for components, builder in _BUILDERS:
         try:

@@ -123,8 +123,22 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scraping:
+    """What PodMonitors say beside which pods they choose: *labels* by which a Prometheus chooses
+    them, and how often it scrapes; empty: as it does by itself.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    interval: str = ""
+    timeout: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Install:
-    """The images of pods, and the roles to bind, of one installation of the operator."""
+    """The images of pods, the roles to bind, and what PodMonitors say, of one installation of the
+    operator.
+    """
 
     image_collector: str = ""
     image_shipper: str = ""
@@ -142,6 +156,7 @@ class Install:
     # Lets a driver make pods for its executors: a ClusterRole, or a Role in every namespace that
     # the operator looks after, as Kind/name; without it accounts must have the right already.
     spark_role: str = ""
+    scraping: Scraping = field(default_factory=Scraping)
 
     def image(self, component: Component) -> str:
         """Return the image of *component*, or an empty text."""

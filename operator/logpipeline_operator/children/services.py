@@ -11,7 +11,7 @@ from logpipeline.spec.api import COMPONENT_LABEL, PIPELINE_LABEL
 from logpipeline.spec.components import Persistence
 from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import model
-from logpipeline_operator.children.model import Component, Manifest, quantity
+from logpipeline_operator.children.model import Component, Manifest, Scraping, quantity
 
 # Other components serve no metrics that this monitor can scrape.
 MONITORED = (Component.TABLE, Component.COLLECTOR, Component.SHIPPER, Component.NATS)
@@ -98,14 +98,19 @@ def disruption_budget(
     }
 
 
-def pod_monitor(pipeline: LogPipeline) -> Manifest:
+def pod_monitor(pipeline: LogPipeline, scraping: Scraping) -> Manifest:
     """Return the PodMonitor, by which Prometheus' operator scrapes the components."""
     found = model.selector(pipeline, Component.COLLECTOR)
     del found[COMPONENT_LABEL]
+    metadata = model.metadata(pipeline, pipeline.name)
+    metadata["labels"] = {**scraping.labels, **metadata["labels"]}
+    if scraping.annotations:
+        metadata["annotations"] = dict(scraping.annotations)
+    often = model.given({"interval": scraping.interval, "scrapeTimeout": scraping.timeout})
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
-        "metadata": model.metadata(pipeline, pipeline.name),
+        "metadata": metadata,
         "spec": {
             "selector": {
                 "matchLabels": found,
@@ -117,7 +122,7 @@ def pod_monitor(pipeline: LogPipeline) -> Manifest:
                     }
                 ],
             },
-            "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],
+            "podMetricsEndpoints": [{"port": "http", "path": "/metrics", **often}],
             "podTargetLabels": [COMPONENT_LABEL, PIPELINE_LABEL],
         },
     }

@@ -31,7 +31,9 @@ IMAGES = {
 }
 
 
-def run(arguments: Sequence[str], environment: Mapping[str, str], log: str) -> None:
+def run(
+    arguments: Sequence[str], environment: Mapping[str, str], log: str, has_rounds: bool
+) -> None:
     """Be the operator: what `python -m logpipeline_operator` does, with its output in *log*."""
     # Whoever kills the tests leaves no operator behind.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -41,18 +43,24 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], log: str) -> N
     os.environ.update(environment)
     # A killed operator leaves its folder of credentials: here it goes with that of the test.
     tempfile.tempdir = os.path.dirname(log)
+    from logpipeline_operator import settings
     from logpipeline_operator.main import main
 
+    if not has_rounds:
+        settings.RESYNC_MAX_S = settings.RESYNC_S = settings.PERIOD_MAX_S
     sys.exit(main(arguments))
 
 
 @dataclass(eq=False)
 class OperatorProcess:
-    """``python -m logpipeline_operator *arguments*``, again and again."""
+    """``python -m logpipeline_operator *arguments*``, again and again. Without rounds, what it does
+    is for what its watches say.
+    """
 
     arguments: Sequence[str]
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    has_rounds: bool = True
     _process: BaseProcess | None = None
 
     def start(self) -> None:
@@ -61,7 +69,7 @@ class OperatorProcess:
         arguments = [*self.arguments, "--http", "127.0.0.1:0"]
         environment = {**IMAGES, **self.environment}
         self._process = _context().Process(
-            target=run, args=(arguments, environment, str(self.log)), daemon=True
+            target=run, args=(arguments, environment, str(self.log), self.has_rounds), daemon=True
         )
         self._process.start()
 

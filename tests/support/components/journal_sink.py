@@ -45,7 +45,8 @@ class JournalSink:
     """
 
     def __init__(self, path: Path, faults: Faults) -> None:
-        self.lines_written = self.bytes_written = self.dirty_bytes = self.damaged_bytes = 0
+        self.lines_written = self.bytes_written = self.dirty_bytes = 0
+        self.damaged_bytes = self.newly_damaged_bytes = 0
         self.removed = Removed()
         self._path = path
         self._faults = faults
