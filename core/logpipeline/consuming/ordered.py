@@ -17,7 +17,7 @@ from pathlib import Path
 from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.message import PROCESSED, Batch, Message
-from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
+from logpipeline.consuming.options import KV, ConsumeError, ReaderBusy, StateForeign
 from logpipeline.consuming.partition_reader import NS, PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
@@ -225,13 +225,23 @@ class OrderedReader(PartitionReader):
 
         Raises:
             Fenced: another member has the partition.
-            OSError: the state file cannot be written.
+            ConsumeError: the state file cannot be written.
         """
         if self._file is not None:
-            await asyncio.to_thread(self._file.put, self.stream, progress)
+            await self._save_in(self._file, progress)
         elif self.claim is not None and self.options.state == KV:
             await self.claim.save(progress)
         self._progress = progress
+
+    async def _save_in(self, file: StateFile, progress: ReadProgress) -> None:
+        try:
+            await asyncio.to_thread(file.put, self.stream, progress)
+        except OSError as error:
+            raise ConsumeError(
+                f"the state {file.path} cannot be written: {error.strerror or error}; nothing of "
+                "the batch in hand is acknowledged: make room or mend the disk, and start again, "
+                "which goes on there"
+            ) from error
 
     # --- What comes next
 

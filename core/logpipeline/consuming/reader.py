@@ -144,7 +144,9 @@ class Reader:
         self._members: Members | None = None
         self._balancing: asyncio.Task[None] | None = None
         self._taken = 0
-        self._is_closed = False
+        # Why nothing more is handed out: the first error, which left a partition unread, or that
+        # the reader is closed.
+        self._over: Exception | None = None
 
     @property
     def counts(self) -> Counts:
@@ -232,7 +234,8 @@ class Reader:
         options *count* or *until_caught_up* set.
 
         Raises:
-            ConsumeError: the reader cannot go on; the message says what to do.
+            ConsumeError: the reader cannot go on; the message says what to do. Each further call
+                raises it again.
         """
         await self.settle()
         while True:
@@ -240,6 +243,7 @@ class Reader:
             if found is None:
                 return None
             if isinstance(found, Exception):
+                self._over = self._over or found
                 raise found
             reader, batch = found
             if self._readers.get(reader.partition) is not reader:
@@ -254,9 +258,11 @@ class Reader:
                 self._current = None
                 await self._lost(reader, error)
                 continue
-            except BaseException:
-                # The caller's time limit, an interrupt, a full disk: the next call begins it.
+            except BaseException as error:
+                # The caller's time limit, or an interrupt: the next call begins it.
                 self._current, self._put_back = None, found
+                if isinstance(error, Exception):
+                    self._over = error
                 raise
             if reason := reader.why_unreadable(batch):
                 # Not handed out: each caller would have to treat it as `on_error` says.
@@ -268,8 +274,6 @@ class Reader:
 
     async def _upcoming(self) -> tuple[PartitionReader, Batch] | Exception | None:
         """Return what is ready as soon as something is, None where no more is wanted."""
-        if self._is_closed:
-            return ConsumeError(CLOSED)
         if 0 < self.options.count <= self._taken:
             return None
         if self._put_back is not None:
@@ -290,6 +294,7 @@ class Reader:
 
         Raises:
             Stopped: it could not be processed, and the option on_error says stop.
+            ConsumeError: as `next`.
         """
         if self._settling is None and self._current is not None:
             self._settling = asyncio.create_task(
@@ -298,6 +303,7 @@ class Reader:
         # Not read again: another task may wait for the same one, and be first to see its end.
         settling = self._settling
         if settling is None:
+            self._raise_if_over()
             return
         try:
             # Where the caller does not wait (a time limit, an interrupt), it goes on, and the next
@@ -313,14 +319,28 @@ class Reader:
         except Fenced as error:
             await self._lost(reader, error)
             return
+        except Exception as error:
+            # Its partition stays where it is, whatever is done with the error.
+            self._over = self._over or error
+            raise
         finally:
             # Not before: until it is settled, its partition is not given up.
             self._current = None
         if self._readers.get(reader.partition) is reader:
             self._settled[reader.partition].set()
 
+    def _raise_if_over(self) -> None:
+        if self._over is not None:
+            # Each time that it is raised it would get longer.
+            raise self._over.with_traceback(None)
+
     async def caught_up(self) -> bool:
-        """Return whether nothing is left to read; pending acknowledgements are sent before."""
+        """Return whether nothing is left to read; pending acknowledgements are sent before.
+
+        Raises:
+            ConsumeError: as `next`.
+        """
+        self._raise_if_over()
         if not self._ready.empty():
             return False
         for reader in list(self._readers.values()):
@@ -491,9 +511,9 @@ class Reader:
             await asyncio.wait([task])
 
     async def _end(self) -> None:
-        self._is_closed = True
+        self._over = ConsumeError(CLOSED)
         # Whoever waits for the next batch learns it as well.
-        self._ready.put_nowait(ConsumeError(CLOSED))
+        self._ready.put_nowait(self._over)
         if self._balancing is not None:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
