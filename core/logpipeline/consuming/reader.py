@@ -52,8 +52,10 @@ log = logging.getLogger(__name__)
 LOOKS_PER_TAKEOVER = 10
 # After so long without a message it is checked whether any is left.
 IDLE_S = 0.5
-# A reader that ends waits so long for what became of its last batch to be noted.
+# A reader that ends gives the noting of what became of its last batch so long, from its beginning.
 SETTLE_S = 5.0
+# Others see after `takeoverAfter` what a member could not say in this time: that it left.
+LEAVE_S = 5.0
 # Characters of a name, before what makes it unique.
 NAME_CHARS = 50
 CLOSED = "the reader is closed: open a new one"
@@ -138,6 +140,7 @@ class Reader:
         self._ready: asyncio.Queue[tuple[PartitionReader, Batch] | Exception] = asyncio.Queue()
         self._current: tuple[PartitionReader, Batch] | None = None
         self._settling: asyncio.Task[None] | None = None
+        self._settling_since_s = 0.0
         # Taken out of the queue, and not begun.
         self._put_back: tuple[PartitionReader, Batch] | None = None
         self._file: StateFile | None = None
@@ -211,12 +214,40 @@ class Reader:
         """Acknowledge what was processed, and let others read. The batch that was handed out last
         counts as processed only if it was marked so.
         """
+        # Another task that waits for the next batch gets none any more.
+        self._over = ConsumeError(CLOSED)
         try:
-            is_due = self._settling is None and self._current is not None
-            if is_due and self._current and self._current[1].outcome == PROCESSED:
-                await self.settle()
+            failed = await self._settle_last()
         finally:
             await self._end()
+        if failed is not None and error is None:
+            raise failed
+        if failed is not None:
+            log.warning("the last batch was not settled", extra={"reason": str(failed)})
+
+    async def _settle_last(self) -> Exception | None:
+        """Settle the last batch if it was marked as processed; return why that failed. For a server
+        that is away it waits a while only.
+        """
+        if self._current is None:
+            return None
+        reader, batch = self._current
+        if self._settling is None and batch.outcome != PROCESSED:
+            return None
+        settling = self._started(reader, batch)
+        left_s = self._settling_since_s + SETTLE_S - asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait([settling], timeout=max(left_s, 0.0))
+        finally:
+            settling.cancel()
+            await asyncio.wait([settling])
+        if not settling.cancelled():
+            failed = settling.exception()
+            return failed if isinstance(failed, Exception) else None
+        log.warning(
+            f"what became of {reader.named(batch)} could not be noted in time; it may come again"
+        )
+        return None
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         """Return the batches, as they come."""
@@ -274,6 +305,8 @@ class Reader:
 
     async def _upcoming(self) -> tuple[PartitionReader, Batch] | Exception | None:
         """Return what is ready as soon as something is, None where no more is wanted."""
+        if self._over is not None:
+            return self._over
         if 0 < self.options.count <= self._taken:
             return None
         if self._put_back is not None:
@@ -296,12 +329,10 @@ class Reader:
             Stopped: it could not be processed, and the option on_error says stop.
             ConsumeError: as `next`.
         """
-        if self._settling is None and self._current is not None:
-            self._settling = asyncio.create_task(
-                self._settle(*self._current), name="consume-settle"
-            )
         # Not read again: another task may wait for the same one, and be first to see its end.
         settling = self._settling
+        if settling is None and self._current is not None:
+            settling = self._started(*self._current)
         if settling is None:
             self._raise_if_over()
             return
@@ -312,6 +343,13 @@ class Reader:
         finally:
             if settling.done() and self._settling is settling:
                 self._settling = None
+
+    def _started(self, reader: PartitionReader, batch: Batch) -> asyncio.Task[None]:
+        """Return the settling of *batch*, begun now unless it was before."""
+        if self._settling is None:
+            self._settling_since_s = asyncio.get_running_loop().time()
+            self._settling = asyncio.create_task(self._settle(reader, batch), name="consume-settle")
+        return self._settling
 
     async def _settle(self, reader: PartitionReader, batch: Batch) -> None:
         try:
@@ -511,24 +549,25 @@ class Reader:
             await asyncio.wait([task])
 
     async def _end(self) -> None:
-        self._over = ConsumeError(CLOSED)
         # Whoever waits for the next batch learns it as well.
-        self._ready.put_nowait(self._over)
+        self._ready.put_nowait(ConsumeError(CLOSED))
         if self._balancing is not None:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
-        if self._settling is not None:
-            # What was processed would come again; a server that is away is not waited for.
-            await asyncio.wait([self._settling], timeout=SETTLE_S)
-            self._settling.cancel()
-            await asyncio.wait([self._settling])
         self._current = None
-        for number in sorted(self._readers):
-            await self._give_up(number)
+        # Side by side: each claim waits a while for a server that is away.
+        ended = await asyncio.gather(
+            *(self._give_up(number) for number in sorted(self._readers)), return_exceptions=True
+        )
         if self._members is not None:
-            await self._members.leave()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._members.leave()
         if self._file is not None:
             self._file.close()
+        for error in ended:
+            if error is not None:
+                raise error
 
 
 def default_member() -> str:
