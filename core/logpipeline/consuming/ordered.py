@@ -145,6 +145,8 @@ class OrderedReader(PartitionReader):
         self._checked_at_s = 0.0
         # Until here messages are handed out one by one, to find the one that cannot be processed.
         self._single_until = 0
+        # The last message of a batch that failed, and is tried again or split.
+        self._owed_until = 0
         # The last message of the batch during which a former reader died, or `NEXT_ALONE`.
         self._resume_until = 0
         self._redo: Batch | None = None
@@ -411,13 +413,18 @@ class OrderedReader(PartitionReader):
         await self.reading.js.connection.wait_connected()
         await asyncio.sleep(FETCH_AGAIN_S)
 
-    async def settle(self, batch: Batch) -> None:
+    @property
+    def owes(self) -> bool:
+        """Whether the batch that failed is not done with yet."""
+        return self._owed_until > self.sequence
+
+    async def settle(self, batch: Batch) -> bool:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         if outcome.kind == "processed":
             self.reading.counts.processed += len(batch.messages)
             await self._done(batch)
-            return
+            return True
         tries = batch.tries + 1
         if self.is_again(outcome, tries):
             self.reading.counts.retried += 1
@@ -432,6 +439,9 @@ class OrderedReader(PartitionReader):
         else:
             await self.put_aside(batch.messages[0], self._created, outcome)
             await self._done(batch)
+            return True
+        self._owed_until = max(self._owed_until, batch.last)
+        return False
 
     def _again(self, batch: Batch) -> None:
         self._in_hand = []

@@ -146,7 +146,8 @@ class Reader:
         self._file: StateFile | None = None
         self._members: Members | None = None
         self._balancing: asyncio.Task[None] | None = None
-        self._taken = 0
+        # Messages that were handed out, and are done with.
+        self._done = 0
         # Why nothing more is handed out: the first error, which left a partition unread, or that
         # the reader is closed.
         self._over: Exception | None = None
@@ -300,25 +301,30 @@ class Reader:
                 batch.outcome = Outcome(UNREADABLE, reason)
                 await self.settle()
                 continue
-            self._taken += len(batch.messages)
             return batch
 
     async def _upcoming(self) -> tuple[PartitionReader, Batch] | Exception | None:
         """Return what is ready as soon as something is, None where no more is wanted."""
         if self._over is not None:
             return self._over
-        if 0 < self.options.count <= self._taken:
-            return None
         if self._put_back is not None:
             found, self._put_back = self._put_back, None
             return found
-        if not self.options.until_caught_up:
-            return await self._ready.get()
         while True:
+            # A batch that failed is done before the end: a reader that begins anew would fail at
+            # the same, for ever, and never come to its last try or its bad message.
+            is_enough = 0 < self.options.count <= self._done
+            if is_enough and not any(reader.owes for reader in self._readers.values()):
+                return None
+            is_endless = not is_enough and not self.options.until_caught_up
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(IDLE_S):
-                    return await self._ready.get()
-            if await self.caught_up():
+                async with asyncio.timeout(None if is_endless else IDLE_S):
+                    found = await self._ready.get()
+                if is_enough and isinstance(found, tuple) and not found[0].owes:
+                    # It stays unsettled, and so its partition stays where it is.
+                    continue
+                return found
+            if self.options.until_caught_up and await self.caught_up():
                 return None
 
     async def settle(self) -> None:
@@ -353,7 +359,7 @@ class Reader:
 
     async def _settle(self, reader: PartitionReader, batch: Batch) -> None:
         try:
-            await reader.settle(batch)
+            is_done = await reader.settle(batch)
         except Fenced as error:
             await self._lost(reader, error)
             return
@@ -364,6 +370,8 @@ class Reader:
         finally:
             # Not before: until it is settled, its partition is not given up.
             self._current = None
+        if is_done and (batch.outcome or PROCESSED).kind != UNREADABLE:
+            self._done += len(batch.messages)
         if self._readers.get(reader.partition) is reader:
             self._settled[reader.partition].set()
 
