@@ -11,6 +11,7 @@ import pytest
 
 import logpipeline
 from components.consuming import Streams, streams_on
+from logpipeline.consuming.claims import Claims, HeldClaim
 from logpipeline.embedded import EmbeddedServer
 
 MESSAGES = 3
@@ -94,3 +95,27 @@ async def test_a_partition_that_cannot_be_read_ends_its_reader(
 async def _all_of(reader: logpipeline.Reader) -> None:
     async for _ in reader:
         pass
+
+
+async def test_a_reader_is_not_caught_up_before_it_has_its_partitions(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer may be further than the position, and only who has the claim reads that."""
+    options: Any = {"partitions": "0", "until_caught_up": True, **where}
+    real, may_take = Claims.take, asyncio.Event()
+
+    async def slow(self: Claims, partition: int) -> HeldClaim | None:
+        await may_take.wait()
+        return await real(self, partition)
+
+    async with asyncio.timeout(READ_S):
+        first, *rest = [batch async for batch in logpipeline.consume("billing", **options)]
+        # Restored from a backup.
+        options["positions"] = {first.stream: first.position}
+        monkeypatch.setattr(Claims, "take", slow)
+        async with logpipeline.open_reader("billing", **options) as reader:
+            assert not await reader.caught_up()
+            may_take.set()
+            again = [batch async for batch in reader]
+
+    assert [batch.id for batch in again] == [batch.id for batch in rest]

@@ -133,6 +133,8 @@ class Reader:
         if strange := sorted(set(options.positions or ()) - self._streams):
             raise BadOption(f"positions: {strange[0]} is not a stream of pipeline {pipeline.name}")
         self._readers: dict[int, PartitionReader] = {}
+        # Partitions that are ours to take: as long as we have not looked at the group, all.
+        self._share = set(self._partitions)
         # Partitions that were ours once.
         self._claimed: set[int] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -319,11 +321,11 @@ class Reader:
             is_endless = not is_enough and not self.options.until_caught_up
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if is_endless else IDLE_S):
-                    found = await self._ready.get()
-                if is_enough and isinstance(found, tuple) and not found[0].owes:
+                    ready = await self._ready.get()
+                if is_enough and isinstance(ready, tuple) and not ready[0].owes:
                     # It stays unsettled, and so its partition stays where it is.
                     continue
-                return found
+                return ready
             if self.options.until_caught_up and await self.caught_up():
                 return None
 
@@ -402,9 +404,14 @@ class Reader:
         stream = self._reading.pipeline.names.stream(partition)
         found = await find(js, stream, self.options.name)
         reader = self._readers.get(partition)
+        if reader is None and partition in self._share:
+            # Not claimed yet: the position may be behind what the consumer says.
+            return False
         if isinstance(reader, OrderedReader):
             # What a reader before left unacknowledged is behind the position, if it is done.
-            return not found.pending and reader.sequence >= found.delivered and not reader.queue
+            last = reader.last_read()
+            is_read = last is not None and last >= found.delivered
+            return is_read and not found.pending and not reader.queue
         is_acked = found.ack_policy == "none" or not found.unacknowledged
         return not found.pending and is_acked
 
@@ -461,6 +468,7 @@ class Reader:
                         else range(count)
                     )
                 }
+                self._share = wanted
                 for number in sorted(set(self._readers) - wanted):
                     await self._give_up(number)
                 for number in sorted(wanted - set(self._readers)):
