@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from logpipeline.consuming.message import Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions
-from logpipeline.consuming.reader import Reader, reset
+from logpipeline.consuming.reader import SETTLE_S, Reader, reset
 from logpipeline.nats.jetstream import JetStream
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target
@@ -59,7 +59,7 @@ async def may_begin(
 
 async def process_batches(reader: Reader, process: Process, stop: asyncio.Event) -> None:
     """Have *process* handle batches until *stop* is set or the reader is at its end. The batch in
-    hand is finished.
+    hand is finished; a server that is away then, and cannot note it, is waited for a while only.
 
     Raises:
         ConsumeError: the reader cannot go on.
@@ -68,9 +68,22 @@ async def process_batches(reader: Reader, process: Process, stop: asyncio.Event)
     try:
         while not stop.is_set() and (batch := await _next(reader, stopping)) is not None:
             batch.outcome = await process(batch, stopping)
-            await reader.settle()
+            await _settle(reader, stopping)
     finally:
         stopping.cancel()
+
+
+async def _settle(reader: Reader, stopping: asyncio.Task[bool]) -> None:
+    settling = asyncio.create_task(reader.settle())
+    try:
+        await asyncio.wait({settling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        # It is time to stop, maybe since before.
+        await asyncio.wait([settling], timeout=SETTLE_S)
+        if settling.done():
+            settling.result()
+    finally:
+        settling.cancel()
+        await asyncio.wait([settling])
 
 
 async def _next(reader: Reader, stopping: asyncio.Task[bool]) -> Batch | None:

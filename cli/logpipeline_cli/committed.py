@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from logpipeline.codecs import DAMAGES, PACKED_IN, Codec, codec_of, unpacked
 from logpipeline_cli.errors import CliError
@@ -106,8 +106,25 @@ def _matches(file: CommittedFile, glob: str) -> bool:
     return any(fnmatchcase(name, glob) for name in (file.name, _chain_of(file)[0], file.place))
 
 
+class Lost(NamedTuple):
+    """So many committed *bytes* of a file that are not there."""
+
+    name: str
+    bytes: int
+
+
+class Incomplete(Exception):
+    """A file holds less than what is committed: *missing* bytes of its end are not there."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__(f"{missing} bytes are not there")
+        self.missing = missing
+
+
 class Reading:
-    """The committed content of one host's files; *lost* are those that were removed during it."""
+    """The committed content of one host's files; *lost* is what was not there: removed while the
+    files were read, or before.
+    """
 
     def __init__(
         self, folders: Sequence[Path], host: str, glob: str | None, *, group: str | None = None
@@ -116,7 +133,7 @@ class Reading:
         self._host = host
         self._group = group
         self._glob = glob
-        self.lost: list[str] = []
+        self.lost: list[Lost] = []
 
     def files(self) -> Iterator[Iterator[bytes]]:
         """Yield the content of each file, as chunks to be read in turn; of a chain the oldest file
@@ -135,12 +152,22 @@ class Reading:
         with ExitStack() as stack:
             settled, active = self._settle(chains, stack)
             for piece in sorted((p for chain in settled for p in chain), key=_by_age):
-                if not piece.stamp:
-                    if file := active.get(_key(piece)):
-                        yield _chunks(file, piece.file.length)
-                elif file := self._open_rotated(piece):
-                    with file:
-                        yield content_of(file, piece.file.length)
+                file = self._open_rotated(piece) if piece.stamp else active.get(_key(piece))
+                if file is None:
+                    self._note_lost(piece, piece.file.length)
+                    continue
+                with file:
+                    yield self._content(piece, file)
+
+    def _content(self, piece: Piece, file: BinaryIO) -> Iterator[bytes]:
+        try:
+            yield from content_of(file, piece.file.length)
+        except Incomplete as error:
+            self._note_lost(piece, error.missing)
+
+    def _note_lost(self, piece: Piece, missing: int) -> None:
+        if missing:
+            self.lost.append(Lost(piece.file.name, missing))
 
     def _settle(
         self, chains: list[list[Piece]], stack: ExitStack
@@ -167,13 +194,8 @@ class Reading:
 
     def _open_rotated(self, piece: Piece) -> BinaryIO | None:
         """Open *piece* under its present name; its content is the same."""
-        for name in (piece.file.path, *_other_names(piece)):
-            try:
-                return name.open("rb")
-            except FileNotFoundError:
-                continue
-        self.lost.append(piece.file.name)
-        return None
+        names = names_of(piece.file.path, is_compressed=piece.file.is_compressed)
+        return open_first(names)
 
 
 def _piece(collector: str, file: CommittedFile) -> Piece:
@@ -204,27 +226,42 @@ def _stamps(chain: Sequence[Piece]) -> list[str]:
 
 
 def _open_active(chain: Sequence[Piece]) -> BinaryIO | None:
-    if chain[-1].stamp:
-        return None
-    try:
-        return chain[-1].file.path.open("rb")
-    except FileNotFoundError:
-        # Renamed since; the next listing shows it.
-        return None
+    # One that is not there was renamed since, and the next listing shows it, or is gone.
+    return None if chain[-1].stamp else open_first([chain[-1].file.path])
 
 
-def _other_names(piece: Piece) -> Iterator[Path]:
-    path = piece.file.path
-    if not piece.file.is_compressed:
+def names_of(path: Path, *, is_compressed: bool) -> Iterator[Path]:
+    """Yield the names that a listed rotated file may have by now: it may be packed meanwhile."""
+    yield path
+    if not is_compressed:
         yield from (path.with_name(path.name + codec.suffix) for codec in PACKED_IN.values())
 
 
+def open_first(names: Iterable[Path]) -> BinaryIO | None:
+    """Open the first of *names* that exists."""
+    for name in names:
+        try:
+            return name.open("rb")
+        except FileNotFoundError:
+            continue
+    return None
+
+
 def content_of(file: BinaryIO, length: int) -> Iterator[bytes]:
-    """Yield the uncompressed content of an open file, of a file that is not compressed up to
-    *length*. The file's name, which only collectors give, says how it is compressed.
+    """Yield the uncompressed content of an open file, *length* bytes, as they are committed. The
+    file's name, which only collectors give, says how it is compressed.
+
+    Raises:
+        Incomplete: all that is there was yielded, and it is less.
+        CliError: a packed file is damaged.
     """
     codec = codec_of(str(file.name))
-    return _chunks(file, length) if codec is None else _content(file, codec)
+    left = length
+    for chunk in _chunks(file, length) if codec is None else _content(file, codec):
+        left -= len(chunk)
+        yield chunk
+    if left > 0:
+        raise Incomplete(left)
 
 
 def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:

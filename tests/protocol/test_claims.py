@@ -40,7 +40,7 @@ def _not_noted(self: Any, batch: Any) -> Any:
     return begin()
 
 
-def _without_working(position: Any, working: int = 0) -> ReadProgress:
+def _without_working(position: Any, working: int = 0, begun: int = 0) -> ReadProgress:
     return ReadProgress(position, NEXT_ALONE if working == NEXT_ALONE else 0)
 
 

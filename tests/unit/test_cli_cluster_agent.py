@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +146,24 @@ def test_a_removed_file_is_told_and_the_others_come(collector: Collector) -> Non
     gone = [*packed.key[:3], packed.begun_ns + 1]
 
     assert sent(collector.folder, [[*gone, 0], [*active.key, 0]]) == [None, b"the last\n"]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("number", [1, 2], ids=["rotated", "active"])
+def test_a_file_that_is_gone_or_cut_is_not_passed_for_complete(
+    collector: Collector, number: int, is_cut: bool
+) -> None:
+    """Whether or not it is written still; the others come."""
+    found = listed(collector.folder)
+    path = Path(found[number].file)
+    os.truncate(path, 3) if is_cut else path.unlink()
+
+    others = [0, 3 - number]
+    pieces = [[*found[n].key, 0] for n in (number, *others)]
+    contents = sent(collector.folder, pieces)
+
+    whole = {0: BLOCK, 1: BLOCK, 2: b"the last\n"}
+    assert contents == [None, *(whole[n] for n in others)]
 
 
 def test_what_is_not_committed_is_never_sent(collector: Collector) -> None:

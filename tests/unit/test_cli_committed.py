@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -12,8 +14,9 @@ import zstandard
 
 from logpipeline.records import StreamPosition
 from logpipeline_cli import committed
+from logpipeline_cli.commands import files
 from logpipeline_cli.committed import Reading, content_of, pieces_of
-from logpipeline_cli.errors import CliError
+from logpipeline_cli.errors import EXIT_FAILED, CliError
 from logpipeline_collector.files.committed import StoredFolder, read_folder
 from logpipeline_collector.files.state import FileRow, Stage, State
 from logpipeline_collector.sink import LocalCommit
@@ -191,15 +194,78 @@ def test_no_line_is_missed_or_doubled_while_it_is_read(collector: Collector, act
 def test_what_retention_removed_meanwhile_is_named(collector: Collector) -> None:
     """A file that is gone before it could be read is no silent gap."""
     reading = Reading([collector.folder], HOST, None)
-    files = reading.files()
-    first = b"".join(next(files))
+    contents = reading.files()
+    first = b"".join(next(contents))
     collector.pack()
     collector.remove_oldest()
     collector.remove_oldest()
-    list(files)
+    list(contents)
 
     assert first == lines(500)
-    assert reading.lost == ["web1/app.log.20261121-100000.000002"]
+    assert [name for name, _ in reading.lost] == ["web1/app.log.20261121-100000.000002"]
+
+
+def halve(path: Path) -> int:
+    """Cut a file to half of its bytes, and return how many are gone."""
+    size = path.stat().st_size
+    os.truncate(path, size // 2)
+    return size - size // 2
+
+
+def rotated(collector: Collector, suffix: str) -> Path:
+    """The only file of the collector with such a name."""
+    [path] = (collector.folder / "logs").rglob(f"*.2026*{suffix}")
+    return path
+
+
+DAMAGES: dict[str, Callable[[Collector], tuple[Path, int]]] = {
+    "active file gone": lambda c: (c.active, gone(c.active)),
+    "active file cut": lambda c: (c.active, halve(c.active) - len(UNCOMMITTED)),
+    "rotated file cut": lambda c: (rotated(c, "2"), halve(rotated(c, "2"))),
+    "packed file cut": lambda c: (rotated(c, ".zst"), pack_again(rotated(c, ".zst"))),
+}
+
+
+def gone(path: Path) -> int:
+    """Remove an active file, and return how many committed bytes it held."""
+    size = path.stat().st_size
+    path.unlink()
+    return size - len(UNCOMMITTED)
+
+
+def pack_again(path: Path) -> int:
+    """Have a packed file hold half of its text, and return how many bytes are gone."""
+    text = zstandard.decompress(path.read_bytes())
+    path.write_bytes(zstandard.compress(text[: len(text) // 2]))
+    return len(text) - len(text) // 2
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_not_there_is_named_whatever_file_it_was_in(
+    collector: Collector, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With how much it is; what is there of it, and the other files, are printed."""
+    path, missing = DAMAGES[damage](collector)
+    name = str(path.relative_to(collector.folder / "logs"))
+    reading = Reading([collector.folder], HOST, None)
+    text = b"".join(chunk for file in reading.files() for chunk in file)
+
+    args = Namespace(host=HOST, path=None, grep=None, raw=True, action="cat")
+    assert files._print_content([collector.folder], args) == EXIT_FAILED
+
+    assert reading.lost == [(name, missing)]
+    assert len(text) == len(lines(collector.lines)) - missing
+    assert f"{missing} bytes of {name}" in capsys.readouterr().err
+
+
+def test_a_file_that_is_gone_and_held_nothing_is_not_missed(collector: Collector) -> None:
+    """Nothing was committed to it."""
+    Collector(collector.folder, "web1/empty.log").write(0)
+    (collector.folder / "logs" / "web1" / "empty.log").unlink()
+    reading = Reading([collector.folder], HOST, None)
+    list(map(list, reading.files()))
+
+    assert reading.lost == []
 
 
 def test_a_chain_that_moved_between_collectors_is_read_by_age(tmp_path: Path) -> None:

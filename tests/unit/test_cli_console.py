@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from logpipeline_cli.main import main
 from logpipeline_cli.target import Target
 from logpipeline_cli.watching.line_tail import LineTail
 from logpipeline_cli.watching.rows import View
+from waiting import eventually
 
 HOSTILE = "/var/log/<script>alert(1)</script>\x1b\udcff.log"
 
@@ -221,10 +223,54 @@ def test_a_host_header_is_read_without_its_port(header: str, name: str) -> None:
     assert host_of(header) == name
 
 
+class Timers:
+    """Calls at times of a clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._due: list[tuple[float, asyncio.Handle]] = []
+
+    def call_later(self, after_s: float, call: Callable[[], object]) -> asyncio.Handle:
+        """Have *call* called when *after_s* are over."""
+        handle = asyncio.Handle(call, (), asyncio.get_running_loop())
+        self._due.append((self._now_s + after_s, handle))
+        return handle
+
+    def advance(self, seconds: float) -> None:
+        """Call what is due when so many seconds are over."""
+        self._now_s += seconds
+        for due_s, handle in self._due:
+            if due_s <= self._now_s and not handle.cancelled():
+                handle._run()
+        self._due = [each for each in self._due if each[0] > self._now_s]
+
+
+async def test_a_tail_ends_by_itself_where_pages_ask_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where it was asked for last, after the last question for the view."""
+    running: list[LineTail] = []
+
+    async def run(self: LineTail) -> None:
+        running.append(self)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running.remove(self)
+
+    monkeypatch.setattr(LineTail, "run", run)
+    monkeypatch.setattr("logpipeline_cli.console.tails.IDLE_S", 0.01)
+    async with console(view()) as (app, _, _):
+        await asked(app, "/api/view")
+        await asked(app, "/api/lines")
+        await _until(lambda: running)
+        await eventually(lambda: not running)
+
+
 async def test_pages_with_one_wish_share_a_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are few tails, they end when no page asks, and late pages get the kept lines."""
     running: list[LineTail] = []
-    now_s = [0.0]
+    timers = Timers()
 
     async def run(self: LineTail) -> None:
         running.append(self)
@@ -237,7 +283,7 @@ async def test_pages_with_one_wish_share_a_tail(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(LineTail, "run", run)
     async with console(view()) as (_, gathering, _), asyncio.TaskGroup() as tasks:
         pipeline = gathering.target.pipeline
-        tails = Tails(gathering.js, pipeline, tasks, lambda: now_s[0])
+        tails = Tails(gathering.js, pipeline, tasks, timers.call_later)
         wishes = [Wish("web1", None, str(number)) for number in range(TAILS_MAX)]
         for wish in wishes * 3:
             tails.ask(wish, 0)
@@ -251,8 +297,11 @@ async def test_pages_with_one_wish_share_a_tail(monkeypatch: pytest.MonkeyPatch)
         again = tails.ask(wishes[0], 10**6)["lines"]
         assert [line["text"] for line in again] == [UNSEEN, r"<b>one</b>\x1b"]
 
-        now_s[0] += IDLE_S + 1
-        tails.end_idle()
+        timers.advance(IDLE_S - 1)
+        tails.ask(wishes[0], 0)
+        timers.advance(IDLE_S - 1)
+        await _until(lambda: len(running) == 1)
+        timers.advance(1)
         await _until(lambda: not running)
 
 
@@ -261,7 +310,7 @@ async def test_a_page_that_did_not_ask_sees_that_lines_passed(
 ) -> None:
     """Where more came than are kept, and where the tail had ended meanwhile."""
     running: list[LineTail] = []
-    now_s = [0.0]
+    timers = Timers()
 
     async def run(self: LineTail) -> None:
         running.append(self)
@@ -269,7 +318,7 @@ async def test_a_page_that_did_not_ask_sees_that_lines_passed(
 
     monkeypatch.setattr(LineTail, "run", run)
     async with console(view()) as (_, gathering, _), asyncio.TaskGroup() as tasks:
-        tails = Tails(gathering.js, gathering.target.pipeline, tasks, lambda: now_s[0])
+        tails = Tails(gathering.js, gathering.target.pipeline, tasks, timers.call_later)
         wish = Wish("web1", None, "")
 
         def texts(after: int) -> tuple[list[str], int]:
@@ -285,7 +334,7 @@ async def test_a_page_that_did_not_ask_sees_that_lines_passed(
             running[-1]._show(Line("web1", "app", b"%d" % number))
         assert texts(early)[0][:2] == [UNSEEN, "1"]
 
-        now_s[0] += IDLE_S + 1
+        timers.advance(IDLE_S)
         _, late = texts(0)
         await _until(lambda: len(running) == 2)
         for text in (b"a", b"b", b"c"):

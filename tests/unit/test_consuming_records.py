@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.consuming.records import (
+    BEGUN_MAX,
     Claim,
     ReadProgress,
     claim_key,
@@ -55,9 +56,21 @@ def test_what_is_no_claim_is_refused(value: bytes) -> None:
         Claim.decode(value)
 
 
-def test_progress_reads_back() -> None:
+@pytest.mark.parametrize("progress", [PROGRESS, ReadProgress(POSITION, 20, begun=2)])
+def test_progress_reads_back(progress: ReadProgress) -> None:
     """Through JSON."""
-    assert ReadProgress.of_json(json.loads(json.dumps(PROGRESS.as_json()))) == PROGRESS
+    assert ReadProgress.of_json(json.loads(json.dumps(progress.as_json()))) == progress
+
+
+@pytest.mark.parametrize(("stored", "begun"), [(-1, 0), (0, 0), (3, 3), (10**12, BEGUN_MAX)])
+def test_how_often_a_batch_was_begun_stands_beside_what_former_versions_know(
+    stored: int, begun: int
+) -> None:
+    """They read the rest, and leave it out; and it is bounded."""
+    data = {**PROGRESS.as_json(), "begun": stored}
+
+    assert ReadProgress.of_json(data) == ReadProgress(POSITION, 20, begun=begun)
+    assert set(ReadProgress(POSITION, 20, begun=1).as_json()) - set(PROGRESS.as_json()) == {"begun"}
 
 
 @pytest.mark.parametrize("data", [None, [], "x", {}, {"position": {}}, {"working": 1}])

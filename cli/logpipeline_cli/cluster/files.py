@@ -8,7 +8,7 @@ from logpipeline.quantity import parse_bytes
 from logpipeline_cli.cluster.agent_client import PodFiles
 from logpipeline_cli.cluster.agent_pods import collectors_of, note, shippers_of
 from logpipeline_cli.cluster.session import find, session
-from logpipeline_cli.commands.files import no_files, print_entries, wanted_of
+from logpipeline_cli.commands.files import WHY_LOST, no_files, print_entries, wanted_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.file_entries import in_order, mixed, turns
 from logpipeline_cli.output import write_content
@@ -45,7 +45,7 @@ def _print_content(files: PodFiles, args: argparse.Namespace) -> int:
         for chunks in files.contents(turn):
             write_content(wanted(chunks), raw=args.raw)
     for name in files.lost:
-        note(f"{name} was removed meanwhile (retention)")
+        note(f"{name}, or its end, is not there: {WHY_LOST}")
     return EXIT_FAILED if files.lost else EXIT_OK
 
 

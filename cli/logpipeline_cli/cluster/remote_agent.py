@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from logpipeline import json_text
-from logpipeline_cli.committed import ATTEMPTS_MAX, content_of, files_in
+from logpipeline_cli.committed import (
+    ATTEMPTS_MAX,
+    Incomplete,
+    content_of,
+    files_in,
+    names_of,
+    open_first,
+)
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.file_entries import Entry, Key
 
@@ -43,7 +50,7 @@ class Kind(Enum):
 
     DATA = b"D"  # the next bytes of the file
     END = b"E"  # the file is complete
-    LOST = b"L"  # the file was removed before it was opened
+    LOST = b"L"  # the file, or the rest of it, is not there
     FAILED = b"X"  # the reason why nothing follows
     DONE = b"Z"  # all files were sent
 
@@ -129,7 +136,13 @@ class FolderFiles:
                 now = rows[key] if rows[key].is_rotated else newer.get(key)
                 if file is not None and now is not None and now.file == rows[key].file:
                     opened[key] = (now, file)
-            left = {key for key in left if key in newer and key not in opened}
+            # What is not there, though the list is the same, is gone and not renamed.
+            gone = {
+                key
+                for key, file in tried.items()
+                if file is None and key in newer and newer[key].file == rows[key].file
+            }
+            left = {key for key in left - gone if key in newer and key not in opened}
             if not left:
                 return opened
             rows = newer
@@ -191,21 +204,25 @@ def _send_one(found: tuple[Entry, BinaryIO] | None, offset: int, stdout: BinaryI
         write_frame(stdout, Kind.LOST)
         return
     entry, file = found
-    for chunk in content_of(file, entry.bytes):
-        if offset >= len(chunk):
-            offset -= len(chunk)
-            continue
-        write_frame(stdout, Kind.DATA, chunk[offset:])
-        offset = 0
-    write_frame(stdout, Kind.END)
+    try:
+        for chunk in content_of(file, entry.bytes):
+            if offset >= len(chunk):
+                offset -= len(chunk)
+                continue
+            write_frame(stdout, Kind.DATA, chunk[offset:])
+            offset = 0
+    except Incomplete:
+        write_frame(stdout, Kind.LOST)
+    else:
+        write_frame(stdout, Kind.END)
 
 
 def _open(entry: Entry, stack: ExitStack) -> BinaryIO | None:
-    try:
-        return stack.enter_context(Path(entry.file).open("rb"))
-    except FileNotFoundError:
-        # Renamed or removed since; the next listing shows which.
-        return None
+    path = Path(entry.file)
+    names = names_of(path, is_compressed=entry.is_compressed) if entry.is_rotated else [path]
+    # One that is not there was renamed or removed since; the next listing shows which.
+    file = open_first(names)
+    return None if file is None else stack.enter_context(file)
 
 
 def folders_of(request: dict[str, Any]) -> dict[str, Path]:

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import BinaryIO, Literal
@@ -26,13 +26,13 @@ from logpipeline.wire import BadMessage
 from logpipeline_cli.batches import counted, json_lines, may_begin, process_batches, stop_by_signal
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from logpipeline_cli.events import event_rules
+from logpipeline_cli.process_group import SHELL, GroupKeeper, end_group
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_cli.time_arguments import moment_ns
 from logpipeline_collector.files.render import render_event
 
 Output = Literal["raw", "cri", "json"]
 
-SHELL = "/bin/sh"
 # How long a command may take to end after SIGTERM.
 GRACE_S = 5.0
 # Sysexits' EX_TEMPFAIL: "try again later".
@@ -82,16 +82,21 @@ def _render(message: Message, output: Output) -> bytes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A shell command. After *timeout_s* it is ended; the exit codes *retryable* ask for another
-    try. With *allow_unread* it may leave input unread.
+    try. With *allow_unread* it may leave input unread. *keeper* ends it with this process, and is
+    to be closed.
     """
 
     text: str
     timeout_s: float
     retryable: frozenset[int] = frozenset({EXIT_TRY_AGAIN})
     allow_unread: bool = False
+    keeper: GroupKeeper = field(default_factory=GroupKeeper)
 
     async def run(self, data: bytes, environment: Mapping[str, str]) -> Outcome:
-        """Run the command with *data* as input, and return the outcome for its batch."""
+        """Run the command with *data* as input, and return the outcome for its batch. Where it
+        failed, what it has started is ended as well: the same batch may be tried again.
+        """
+        begin = partial(_begin, self.keeper.descriptor())
         with _file_of(data) as file:
             process = await asyncio.create_subprocess_exec(
                 SHELL,
@@ -100,26 +105,27 @@ class Command:
                 stdin=file,
                 start_new_session=True,
                 env={**os.environ, **environment},
-                # When the reader is killed, its command must end, too: its successor's command
-                # works on the same batch.
-                preexec_fn=end_with_parent,
+                preexec_fn=begin,
             )
-            code = await self._ended(process)
+            try:
+                code = await self._ended(process)
+            finally:
+                self.keeper.forget()
             # The command shares the file's position with us.
             unread = len(data) - os.lseek(file.fileno(), 0, os.SEEK_CUR)
         return self._meaning(code, unread, len(data))
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int | None:
         """Return the exit code, negative for a signal, None after the timeout."""
+        code: int | None = None
         try:
-            async with asyncio.timeout(self.timeout_s):
-                return await process.wait()
-        except TimeoutError:
-            await _end(process)
-            return None
-        except BaseException:
-            await _end(process)
-            raise
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.timeout_s):
+                    code = await process.wait()
+        finally:
+            if code != 0:
+                await end_group(process, GRACE_S)
+        return code
 
     def _meaning(self, code: int | None, unread: int, total: int) -> Outcome:
         if code is None:
@@ -156,15 +162,10 @@ def _file_of(data: bytes) -> BinaryIO:
     return file
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the command with all processes that it started: by SIGTERM, then by SIGKILL."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_S):
-                await process.wait()
-                return
+def _begin(keeper: int) -> None:
+    """Have the new process end with its reader: its successor's command works on the same batch."""
+    end_with_parent()
+    os.write(keeper, b"%d\n" % os.getpid())
 
 
 def run(args: argparse.Namespace) -> int:
@@ -186,11 +187,15 @@ async def _consume(
     async with connected(target, f"consume {options.name}") as js:
         if not await may_begin(js, target, options, args, "consumer"):
             return EXIT_FAILED
-        async with Reader(js, target.pipeline, options) as reader:
-            try:
-                await process_batches(reader, _Printing(command, rendered).process, stop)
-            finally:
-                print(f"logpipeline: {counted(reader)}", file=sys.stderr)
+        closing = (
+            contextlib.nullcontext() if command is None else contextlib.closing(command.keeper)
+        )
+        with closing:
+            async with Reader(js, target.pipeline, options) as reader:
+                try:
+                    await process_batches(reader, _Printing(command, rendered).process, stop)
+                finally:
+                    print(f"logpipeline: {counted(reader)}", file=sys.stderr)
     return EXIT_OK
 
 

@@ -20,6 +20,8 @@ from logpipeline_cli.events import event_rules, matching
 from logpipeline_cli.file_entries import Entry
 from logpipeline_cli.output import bytes_text, print_json, table, write_content
 
+WHY_LOST = "removed meanwhile (retention), or the file was removed or cut by others"
+
 
 def run(args: argparse.Namespace) -> int:
     """List files, or print their content."""
@@ -61,8 +63,9 @@ def _print_content(folders: list[Path], args: argparse.Namespace) -> int:
     reading = Reading(folders, args.host, args.path)
     for chunks in reading.files():
         write_content(wanted(chunks), raw=args.raw)
-    for name in reading.lost:
-        print(f"{printable(name)} was removed meanwhile (retention)", file=sys.stderr)
+    for name, missing in reading.lost:
+        said = f"{missing} bytes of {printable(name)} are not there: {WHY_LOST}"
+        print(said, file=sys.stderr)
     return EXIT_FAILED if reading.lost else EXIT_OK
 
 

@@ -52,7 +52,8 @@ class Pages:
 
     def __init__(self, gathering: Gathering, tasks: asyncio.TaskGroup) -> None:
         self._gathering = gathering
-        self._tails = Tails(gathering.js, gathering.target.pipeline, tasks, time.monotonic)
+        call_later = asyncio.get_running_loop().call_later
+        self._tails = Tails(gathering.js, gathering.target.pipeline, tasks, call_later)
         self._asked_s = 0.0
         self._is_asked = asyncio.Event()
         self._kept: dict[tuple[str, str, str], bytes] = {}
@@ -80,7 +81,6 @@ class Pages:
             await self._is_asked.wait()
             async with aclosing(self._gathering.views.follow()) as views:
                 async for _ in views:
-                    self._tails.end_idle()
                     if time.monotonic() - self._asked_s > IDLE_S:
                         self._is_asked.clear()
                         break

@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from logpipeline.nats.jetstream import JetStream
@@ -43,9 +44,10 @@ class Wish(NamedTuple):
 class _Tail:
     """The last lines of one wish, each with its number, which is above *number*."""
 
-    def __init__(self, now_s: float, number: int) -> None:
-        self.asked_s = now_s
+    def __init__(self, number: int) -> None:
         self.task: asyncio.Task[None] | None = None
+        # Ends it, unless it is asked before.
+        self.timer: asyncio.Handle | None = None
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
         self.number = number
 
@@ -69,19 +71,22 @@ class _Tail:
 
 
 class Tails:
-    """All tails of one console. *clock* returns seconds."""
+    """All tails of one console. *call_later* is that of an event loop.
+
+    Each ends by itself, whatever else pages ask for: a page that was closed does not say so.
+    """
 
     def __init__(
         self,
         js: JetStream,
         pipeline: LogPipeline,
         tasks: asyncio.TaskGroup,
-        clock: Callable[[], float],
+        call_later: Callable[[float, Callable[[], object]], asyncio.Handle],
     ) -> None:
         self._js = js
         self._pipeline = pipeline
         self._tasks = tasks
-        self._clock = clock
+        self._call_later = call_later
         self._tails: dict[Wish, _Tail] = {}
         # What any tail had: a page that returns to a wish is to see that lines passed meanwhile.
         self._number = 0
@@ -92,33 +97,30 @@ class Tails:
         Raises:
             TooMany: other pages follow as many other wishes as there may be.
         """
-        self.end_idle()
         tail = self._tails.get(wish)
         if tail is None:
             if len(self._tails) >= TAILS_MAX:
                 raise TooMany(
                     f"{TAILS_MAX} different filters are followed already: close another page"
                 )
-            tail = self._tails[wish] = _Tail(self._clock(), self._number + 1)
+            tail = self._tails[wish] = _Tail(self._number + 1)
             tail.task = self._tasks.create_task(self._lines_of(wish, tail).run())
-        tail.asked_s = self._clock()
+        if tail.timer is not None:
+            tail.timer.cancel()
+        tail.timer = self._call_later(IDLE_S, partial(self._end, wish))
         return tail.behind(after)
-
-    def end_idle(self) -> None:
-        """End the tails that no page asks for any more."""
-        for wish, tail in list(self._tails.items()):
-            if self._clock() - tail.asked_s > IDLE_S:
-                del self._tails[wish]
-                self._number = max(self._number, tail.number)
-                if tail.task is not None:
-                    tail.task.cancel()
 
     def close(self) -> None:
         """End all tails."""
-        for tail in self._tails.values():
-            if tail.task is not None:
-                tail.task.cancel()
-        self._tails.clear()
+        for wish in list(self._tails):
+            self._end(wish)
+
+    def _end(self, wish: Wish) -> None:
+        tail = self._tails.pop(wish)
+        self._number = max(self._number, tail.number)
+        for each in (tail.task, tail.timer):
+            if each is not None:
+                each.cancel()
 
     def _lines_of(self, wish: Wish, tail: _Tail) -> LineTail:
         pattern = re.compile(re.escape(wish.text.encode()), re.IGNORECASE) if wish.text else None

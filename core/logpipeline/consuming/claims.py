@@ -76,14 +76,14 @@ class HeldClaim:
         """
         await self._held.check()
 
-    async def release(self) -> None:
-        """Give the partition up, so that the next member need not wait; a server that is away is
-        not waited for.
+    async def release(self, progress: ReadProgress | None) -> None:
+        """Give the partition up, with *progress* as it is now, so that the next member need not
+        wait; a server that is away is not waited for.
         """
         try:
             async with asyncio.timeout(RELEASE_DEADLINE_S):
                 is_written = await self._held.try_change(
-                    lambda claim: replace(claim, released=True)
+                    lambda claim: replace(claim, released=True, progress=progress)
                 )
         except (Fenced, NotSent, ApiError, TimeoutError) as error:
             log.debug("a claim was not released", extra={"reason": str(error)})

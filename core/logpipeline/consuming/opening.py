@@ -82,7 +82,7 @@ class ReaderArguments:
       ``iso8601``, ``epochMs`` and so on) or a pattern of strptime; of several the first that finds
       a plausible time. By default what the resource's ``spec.table.time`` says.
     - *zone*: the zone of times that name none. By default the resource's ``spec.table.zone``.
-    - *count*: end behind the batch that reaches so many messages.
+    - *count*: end behind the batch with which so many messages are processed or dead letters.
     - *until_caught_up*: end when no message is left to process.
     """
 

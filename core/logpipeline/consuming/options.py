@@ -83,7 +83,8 @@ class ConsumeOptions:
     results: the last `Batch.position` of each stream; other streams begin as without positions.
     *event_time* and *zone* are the rules of `event_times_of`; None: those of the resource's table.
     Reading ends behind the batch that reaches *count* messages (0: never), and with
-    *until_caught_up* when none is left.
+    *until_caught_up* when none is left. A message counts when it is processed or a dead letter; a
+    batch that failed is done with before the end.
     """
 
     name: str

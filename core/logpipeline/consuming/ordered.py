@@ -9,15 +9,17 @@ or out of order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
-from logpipeline.consuming.message import PROCESSED, Batch, Message
-from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
+from logpipeline.consuming.message import PROCESSED, Batch, Message, Outcome
+from logpipeline.consuming.options import KV, ConsumeError, ReaderBusy, StateForeign
 from logpipeline.consuming.partition_reader import NS, PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
@@ -145,8 +147,15 @@ class OrderedReader(PartitionReader):
         self._checked_at_s = 0.0
         # Until here messages are handed out one by one, to find the one that cannot be processed.
         self._single_until = 0
+        # The last message of a batch that failed, and is tried again or split.
+        self._owed_until = 0
         # The last message of the batch during which a former reader died, or `NEXT_ALONE`.
         self._resume_until = 0
+        # The last message of the batch that is handed out again for that, and how many readers
+        # died over it, as far as it is known.
+        self._resumed, self._deaths = 0, 0
+        # Former readers may have processed what is handed out up to here.
+        self._may_repeat_until = 0
         self._redo: Batch | None = None
 
     # --- Where it stands
@@ -168,7 +177,8 @@ class OrderedReader(PartitionReader):
         """Check that the stream still is the one of our position, and wind the consumer."""
         if self._progress is None:
             self._progress = self._stored()
-            self._resume_until = self._progress.working if self._progress else 0
+            if self._progress is not None:
+                self._resume_until, self._deaths = self._progress.working, self._progress.begun
         stream = await self._stream()
         if self._progress is None:
             time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
@@ -225,13 +235,23 @@ class OrderedReader(PartitionReader):
 
         Raises:
             Fenced: another member has the partition.
-            OSError: the state file cannot be written.
+            ConsumeError: the state file cannot be written.
         """
         if self._file is not None:
-            await asyncio.to_thread(self._file.put, self.stream, progress)
+            await self._save_in(self._file, progress)
         elif self.claim is not None and self.options.state == KV:
             await self.claim.save(progress)
         self._progress = progress
+
+    async def _save_in(self, file: StateFile, progress: ReadProgress) -> None:
+        try:
+            await asyncio.to_thread(file.put, self.stream, progress)
+        except OSError as error:
+            raise ConsumeError(
+                f"the state {file.path} cannot be written: {error.strerror or error}; nothing of "
+                "the batch in hand is acknowledged: make room or mend the disk, and start again, "
+                "which goes on there"
+            ) from error
 
     # --- What comes next
 
@@ -244,12 +264,15 @@ class OrderedReader(PartitionReader):
         assert self._progress is not None
         is_open = self._resume_until == NEXT_ALONE or self._resume_until > self.sequence
         if is_open and (batch := await self._same_again()):
-            return batch
+            if not self._is_spent(batch):
+                return batch
+            await self._spare(batch)
         while True:
             messages = await self._collect()
             if messages:
                 self._in_hand = messages
-                return self._batch(messages, may_repeat=False)
+                may_repeat = messages[0].sequence <= self._may_repeat_until
+                return self._batch(messages, may_repeat=may_repeat)
             await self.fill_queue()
             if not self.queue:
                 await self._look_at_server()
@@ -296,7 +319,30 @@ class OrderedReader(PartitionReader):
             if message is not None:
                 messages.append(message)
         self._in_hand = messages
-        return self._batch(messages, may_repeat=True) if messages else None
+        if not messages:
+            return None
+        self._resumed = messages[-1].sequence
+        # Who stops at a message that fails begins to count anew, as after any end.
+        tries = 0 if self.options.on_error == "stop" else self._deaths
+        return self._batch(messages, may_repeat=True, tries=tries)
+
+    def _is_spent(self, batch: Batch) -> bool:
+        """Return whether so many readers died over *batch* that no other one is to try it."""
+        return 0 < self.tries_max() <= batch.tries
+
+    async def _spare(self, batch: Batch) -> None:
+        """Have each message of a batch over which readers died tried alone, and put one aside that
+        was alone.
+        """
+        reason = f"its reader ended {batch.tries} times over it"
+        self._resumed, self._may_repeat_until = 0, batch.last
+        if len(batch.messages) > 1:
+            log.warning(f"{self.named(batch)} are tried one by one: {reason}")
+            self._single_until = self._owed_until = batch.last
+            self._again(batch)
+            return
+        await self.put_aside(batch.messages[0], self._created, Outcome("reject", reason))
+        await self._done(batch)
 
     async def _collect(self) -> list[Message]:
         """Return messages that are there, in order and without a gap, as many as make a batch."""
@@ -365,9 +411,14 @@ class OrderedReader(PartitionReader):
     async def begin(self, batch: Batch) -> None:
         """Note which messages are handed out, so that a successor hands out the same."""
         assert self._progress is not None
-        working = NEXT_ALONE if self.options.batch_max == 1 else batch.last
-        if self.options.state is not None and working != self._progress.working:
-            await self._save(ReadProgress(self._progress.position, working))
+        # After a death also a message that is alone is noted: whether it was begun then, is open.
+        is_resumed = batch.last == self._resumed
+        is_noted = self.options.batch_max > 1 or is_resumed
+        working = batch.last if is_noted else NEXT_ALONE
+        begun = self._deaths * is_resumed + 1 if is_noted else 0
+        progress = ReadProgress(self._progress.position, working, begun=begun)
+        if self.options.state is not None and progress != self._progress:
+            await self._save(progress)
         await self.claim_is_ours()
 
     async def claim_is_ours(self) -> None:
@@ -401,13 +452,18 @@ class OrderedReader(PartitionReader):
         await self.reading.js.connection.wait_connected()
         await asyncio.sleep(FETCH_AGAIN_S)
 
-    async def settle(self, batch: Batch) -> None:
+    @property
+    def owes(self) -> bool:
+        """Whether the batch that failed is not done with yet."""
+        return self._owed_until > self.sequence
+
+    async def settle(self, batch: Batch) -> bool:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         if outcome.kind == "processed":
             self.reading.counts.processed += len(batch.messages)
             await self._done(batch)
-            return
+            return True
         tries = batch.tries + 1
         if self.is_again(outcome, tries):
             self.reading.counts.retried += 1
@@ -422,6 +478,9 @@ class OrderedReader(PartitionReader):
         else:
             await self.put_aside(batch.messages[0], self._created, outcome)
             await self._done(batch)
+            return True
+        self._owed_until = max(self._owed_until, batch.last)
+        return False
 
     def _again(self, batch: Batch) -> None:
         self._in_hand = []
@@ -450,8 +509,17 @@ class OrderedReader(PartitionReader):
     async def close(self) -> None:
         """Acknowledge what was processed, stop reading, and let another one have the partition."""
         await super().close()
+        progress = self._progress
+        if progress is not None and progress.begun:
+            # We end in peace over the batch in hand, and so it was not tried.
+            progress = replace(progress, begun=progress.begun - 1)
+            if self._file is not None:
+                with contextlib.suppress(ConsumeError):
+                    # Then it counts as a try.
+                    await self._save(progress)
         if self.claim is not None:
-            await self.claim.release()
+            is_kept = self.options.state == KV
+            await self.claim.release(progress if is_kept else self.claim.progress)
 
 
 def _delivered(stored: StoredMessage, *, headers_only: bool) -> Delivered:

@@ -227,9 +227,15 @@ class PartitionReader(ABC):
     async def begin(self, batch: Batch) -> None:
         """Note that *batch* is handed out now."""
 
+    @property
     @abstractmethod
-    async def settle(self, batch: Batch) -> None:
-        """Do what the batch's outcome asks for.
+    def owes(self) -> bool:
+        """Whether messages of a batch that failed are to be handed out again here."""
+
+    @abstractmethod
+    async def settle(self, batch: Batch) -> bool:
+        """Do what the batch's outcome asks for; return whether its messages are done with, and not
+        to be tried again.
 
         Raises:
             Stopped: the reader is to end over it.

@@ -52,8 +52,10 @@ log = logging.getLogger(__name__)
 LOOKS_PER_TAKEOVER = 10
 # After so long without a message it is checked whether any is left.
 IDLE_S = 0.5
-# A reader that ends waits so long for what became of its last batch to be noted.
+# A reader that ends gives the noting of what became of its last batch so long, from its beginning.
 SETTLE_S = 5.0
+# Others see after `takeoverAfter` what a member could not say in this time: that it left.
+LEAVE_S = 5.0
 # Characters of a name, before what makes it unique.
 NAME_CHARS = 50
 CLOSED = "the reader is closed: open a new one"
@@ -131,6 +133,8 @@ class Reader:
         if strange := sorted(set(options.positions or ()) - self._streams):
             raise BadOption(f"positions: {strange[0]} is not a stream of pipeline {pipeline.name}")
         self._readers: dict[int, PartitionReader] = {}
+        # Partitions that are ours to take: as long as we have not looked at the group, all.
+        self._share = set(self._partitions)
         # Partitions that were ours once.
         self._claimed: set[int] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -138,13 +142,17 @@ class Reader:
         self._ready: asyncio.Queue[tuple[PartitionReader, Batch] | Exception] = asyncio.Queue()
         self._current: tuple[PartitionReader, Batch] | None = None
         self._settling: asyncio.Task[None] | None = None
+        self._settling_since_s = 0.0
         # Taken out of the queue, and not begun.
         self._put_back: tuple[PartitionReader, Batch] | None = None
         self._file: StateFile | None = None
         self._members: Members | None = None
         self._balancing: asyncio.Task[None] | None = None
-        self._taken = 0
-        self._is_closed = False
+        # Messages that were handed out, and are done with.
+        self._done = 0
+        # Why nothing more is handed out: the first error, which left a partition unread, or that
+        # the reader is closed.
+        self._over: Exception | None = None
 
     @property
     def counts(self) -> Counts:
@@ -209,12 +217,40 @@ class Reader:
         """Acknowledge what was processed, and let others read. The batch that was handed out last
         counts as processed only if it was marked so.
         """
+        # Another task that waits for the next batch gets none any more.
+        self._over = ConsumeError(CLOSED)
         try:
-            is_due = self._settling is None and self._current is not None
-            if is_due and self._current and self._current[1].outcome == PROCESSED:
-                await self.settle()
+            failed = await self._settle_last()
         finally:
             await self._end()
+        if failed is not None and error is None:
+            raise failed
+        if failed is not None:
+            log.warning("the last batch was not settled", extra={"reason": str(failed)})
+
+    async def _settle_last(self) -> Exception | None:
+        """Settle the last batch if it was marked as processed; return why that failed. For a server
+        that is away it waits a while only.
+        """
+        if self._current is None:
+            return None
+        reader, batch = self._current
+        if self._settling is None and batch.outcome != PROCESSED:
+            return None
+        settling = self._started(reader, batch)
+        left_s = self._settling_since_s + SETTLE_S - asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait([settling], timeout=max(left_s, 0.0))
+        finally:
+            settling.cancel()
+            await asyncio.wait([settling])
+        if not settling.cancelled():
+            failed = settling.exception()
+            return failed if isinstance(failed, Exception) else None
+        log.warning(
+            f"what became of {reader.named(batch)} could not be noted in time; it may come again"
+        )
+        return None
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         """Return the batches, as they come."""
@@ -232,7 +268,8 @@ class Reader:
         options *count* or *until_caught_up* set.
 
         Raises:
-            ConsumeError: the reader cannot go on; the message says what to do.
+            ConsumeError: the reader cannot go on; the message says what to do. Each further call
+                raises it again.
         """
         await self.settle()
         while True:
@@ -240,6 +277,7 @@ class Reader:
             if found is None:
                 return None
             if isinstance(found, Exception):
+                self._over = self._over or found
                 raise found
             reader, batch = found
             if self._readers.get(reader.partition) is not reader:
@@ -254,34 +292,41 @@ class Reader:
                 self._current = None
                 await self._lost(reader, error)
                 continue
-            except BaseException:
-                # The caller's time limit, an interrupt, a full disk: the next call begins it.
+            except BaseException as error:
+                # The caller's time limit, or an interrupt: the next call begins it.
                 self._current, self._put_back = None, found
+                if isinstance(error, Exception):
+                    self._over = error
                 raise
             if reason := reader.why_unreadable(batch):
                 # Not handed out: each caller would have to treat it as `on_error` says.
                 batch.outcome = Outcome(UNREADABLE, reason)
                 await self.settle()
                 continue
-            self._taken += len(batch.messages)
             return batch
 
     async def _upcoming(self) -> tuple[PartitionReader, Batch] | Exception | None:
         """Return what is ready as soon as something is, None where no more is wanted."""
-        if self._is_closed:
-            return ConsumeError(CLOSED)
-        if 0 < self.options.count <= self._taken:
-            return None
+        if self._over is not None:
+            return self._over
         if self._put_back is not None:
             found, self._put_back = self._put_back, None
             return found
-        if not self.options.until_caught_up:
-            return await self._ready.get()
         while True:
+            # A batch that failed is done before the end: a reader that begins anew would fail at
+            # the same, for ever, and never come to its last try or its bad message.
+            is_enough = 0 < self.options.count <= self._done
+            if is_enough and not any(reader.owes for reader in self._readers.values()):
+                return None
+            is_endless = not is_enough and not self.options.until_caught_up
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(IDLE_S):
-                    return await self._ready.get()
-            if await self.caught_up():
+                async with asyncio.timeout(None if is_endless else IDLE_S):
+                    ready = await self._ready.get()
+                if is_enough and isinstance(ready, tuple) and not ready[0].owes:
+                    # It stays unsettled, and so its partition stays where it is.
+                    continue
+                return ready
+            if self.options.until_caught_up and await self.caught_up():
                 return None
 
     async def settle(self) -> None:
@@ -290,14 +335,14 @@ class Reader:
 
         Raises:
             Stopped: it could not be processed, and the option on_error says stop.
+            ConsumeError: as `next`.
         """
-        if self._settling is None and self._current is not None:
-            self._settling = asyncio.create_task(
-                self._settle(*self._current), name="consume-settle"
-            )
         # Not read again: another task may wait for the same one, and be first to see its end.
         settling = self._settling
+        if settling is None and self._current is not None:
+            settling = self._started(*self._current)
         if settling is None:
+            self._raise_if_over()
             return
         try:
             # Where the caller does not wait (a time limit, an interrupt), it goes on, and the next
@@ -307,20 +352,43 @@ class Reader:
             if settling.done() and self._settling is settling:
                 self._settling = None
 
+    def _started(self, reader: PartitionReader, batch: Batch) -> asyncio.Task[None]:
+        """Return the settling of *batch*, begun now unless it was before."""
+        if self._settling is None:
+            self._settling_since_s = asyncio.get_running_loop().time()
+            self._settling = asyncio.create_task(self._settle(reader, batch), name="consume-settle")
+        return self._settling
+
     async def _settle(self, reader: PartitionReader, batch: Batch) -> None:
         try:
-            await reader.settle(batch)
+            is_done = await reader.settle(batch)
         except Fenced as error:
             await self._lost(reader, error)
             return
+        except Exception as error:
+            # Its partition stays where it is, whatever is done with the error.
+            self._over = self._over or error
+            raise
         finally:
             # Not before: until it is settled, its partition is not given up.
             self._current = None
+        if is_done and (batch.outcome or PROCESSED).kind != UNREADABLE:
+            self._done += len(batch.messages)
         if self._readers.get(reader.partition) is reader:
             self._settled[reader.partition].set()
 
+    def _raise_if_over(self) -> None:
+        if self._over is not None:
+            # Each time that it is raised it would get longer.
+            raise self._over.with_traceback(None)
+
     async def caught_up(self) -> bool:
-        """Return whether nothing is left to read; pending acknowledgements are sent before."""
+        """Return whether nothing is left to read; pending acknowledgements are sent before.
+
+        Raises:
+            ConsumeError: as `next`.
+        """
+        self._raise_if_over()
         if not self._ready.empty():
             return False
         for reader in list(self._readers.values()):
@@ -336,9 +404,14 @@ class Reader:
         stream = self._reading.pipeline.names.stream(partition)
         found = await find(js, stream, self.options.name)
         reader = self._readers.get(partition)
+        if reader is None and partition in self._share:
+            # Not claimed yet: the position may be behind what the consumer says.
+            return False
         if isinstance(reader, OrderedReader):
             # What a reader before left unacknowledged is behind the position, if it is done.
-            return not found.pending and reader.sequence >= found.delivered and not reader.queue
+            last = reader.last_read()
+            is_read = last is not None and last >= found.delivered
+            return is_read and not found.pending and not reader.queue
         is_acked = found.ack_policy == "none" or not found.unacknowledged
         return not found.pending and is_acked
 
@@ -395,6 +468,7 @@ class Reader:
                         else range(count)
                     )
                 }
+                self._share = wanted
                 for number in sorted(set(self._readers) - wanted):
                     await self._give_up(number)
                 for number in sorted(wanted - set(self._readers)):
@@ -491,24 +565,25 @@ class Reader:
             await asyncio.wait([task])
 
     async def _end(self) -> None:
-        self._is_closed = True
         # Whoever waits for the next batch learns it as well.
         self._ready.put_nowait(ConsumeError(CLOSED))
         if self._balancing is not None:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
-        if self._settling is not None:
-            # What was processed would come again; a server that is away is not waited for.
-            await asyncio.wait([self._settling], timeout=SETTLE_S)
-            self._settling.cancel()
-            await asyncio.wait([self._settling])
         self._current = None
-        for number in sorted(self._readers):
-            await self._give_up(number)
+        # Side by side: each claim waits a while for a server that is away.
+        ended = await asyncio.gather(
+            *(self._give_up(number) for number in sorted(self._readers)), return_exceptions=True
+        )
         if self._members is not None:
-            await self._members.leave()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._members.leave()
         if self._file is not None:
             self._file.close()
+        for error in ended:
+            if error is not None:
+                raise error
 
 
 def default_member() -> str:

@@ -11,6 +11,8 @@ from logpipeline.records import BadRecord, StreamPosition
 
 # A reader that hands out message by message need not note each of them before.
 NEXT_ALONE = -1
+# A batch that was begun so often is not counted further.
+BEGUN_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +21,21 @@ class ReadProgress:
 
     *working* is the last sequence of the batch behind it that is being processed; when its reader
     dies, the next one hands out the same batch again, to the message. 0: none is; `NEXT_ALONE`: the
-    next message by itself may be.
+    next message by itself may be. *begun* is how many readers have begun that batch and not ended
+    in peace. Readers of former versions do not know it, and leave it out.
     """
 
     position: StreamPosition
     working: int = 0
+    begun: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the progress as data for JSON."""
-        return asdict(self)
+        data = asdict(self)
+        if not self.begun:
+            # Nothing is known of it, as in former versions.
+            del data["begun"]
+        return data
 
     @staticmethod
     def of_json(data: Any) -> ReadProgress:
@@ -38,8 +46,9 @@ class ReadProgress:
         """
         try:
             position = StreamPosition(**data["position"])
-            return checked(ReadProgress(position, int(data["working"])))
-        except (TypeError, KeyError, ValueError) as error:
+            begun = min(max(int(data.get("begun", 0)), 0), BEGUN_MAX)
+            return checked(ReadProgress(position, int(data["working"]), begun=begun))
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise BadRecord(f"no progress of a reader: {str(data)[:80]!r}") from error
 
 
@@ -76,7 +85,8 @@ class Claim:
 
     def encode(self) -> bytes:
         """Return the claim as JSON."""
-        return json_text.dump(asdict(self)).encode()
+        progress = None if self.progress is None else self.progress.as_json()
+        return json_text.dump({**asdict(self), "progress": progress}).encode()
 
     @staticmethod
     def decode(value: bytes) -> Claim:

@@ -36,6 +36,8 @@ class SharedReader(PartitionReader):
         super().__init__(reading, partition)
         self._in_hand: list[Message] = []
         self._singles: deque[Message] = deque()
+        # Whether the message in hand was one of these.
+        self._is_single = False
         self._created = ""
         # The stream of those in hand that cannot be acknowledged any more.
         self._former = ""
@@ -85,7 +87,7 @@ class SharedReader(PartitionReader):
     async def next(self) -> Batch:
         """Return the next messages to be processed, as soon as there are some."""
         if self._singles:
-            self._in_hand = [self._singles.popleft()]
+            self._in_hand, self._is_single = [self._singles.popleft()], True
             tries = self._in_hand[0].delivery - 1
             return Batch(self._in_hand, created=self._created, may_repeat=True, tries=tries)
         while True:
@@ -116,9 +118,17 @@ class SharedReader(PartitionReader):
             self._in_hand = []
             await self.book.add(replies_of(batch.deliveries), len(batch.messages))
 
-    async def settle(self, batch: Batch) -> None:
+    @property
+    def owes(self) -> bool:
+        """Whether a batch was split, and not all of it was tried alone. What is given back to the
+        server may come to any member.
+        """
+        return self._is_single or bool(self._singles)
+
+    async def settle(self, batch: Batch) -> bool:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         await self._look_again()
+        self._is_single = False
         outcome = batch.outcome or PROCESSED
         messages = list(batch.messages)
         self._in_hand = []
@@ -127,7 +137,7 @@ class SharedReader(PartitionReader):
             reach("consume.processed")
             if self.options.acks.mode != "none":
                 await self.book.add(replies_of(batch.deliveries), len(messages))
-            return
+            return True
         may_come = all(each.message.reply for each in batch.deliveries)
         if may_come and self.is_again(outcome, batch.tries + 1):
             self.reading.counts.retried += 1
@@ -140,6 +150,8 @@ class SharedReader(PartitionReader):
             self._singles.extend(messages)
         else:
             await self._reject(messages[0], outcome)
+            return True
+        return False
 
     def tries_max(self) -> int:
         """Return how often a message is tried; 0: for ever. Only the server knows what all members
