@@ -17,12 +17,13 @@ from pathlib import Path
 from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.message import PROCESSED, Batch, Message
+from logpipeline.consuming.missed import Misses
 from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
 from logpipeline.consuming.partition_reader import NS, PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.filelock import FileLock, FileLocked
-from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import (
     CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
@@ -40,7 +41,6 @@ VERSION = 1
 
 log = logging.getLogger(__name__)
 
-FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
 # So many skipped messages are kept until a message behind them is processed.
@@ -148,6 +148,7 @@ class OrderedReader(PartitionReader):
         # The last message of the batch during which a former reader died, or `NEXT_ALONE`.
         self._resume_until = 0
         self._redo: Batch | None = None
+        self._misses = Misses(reading, self.stream, partition)
 
     # --- Where it stands
 
@@ -171,9 +172,14 @@ class OrderedReader(PartitionReader):
             self._resume_until = self._progress.working if self._progress else 0
         stream = await self._stream()
         if self._progress is None:
-            time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
-            position = StreamPosition(stream.created, self.consumer.done, time_ns or 0)
+            done = self.consumer.done
+            if not self.consumer.deliveries:
+                # Nobody reads yet what is deleted before its first reader begins.
+                done = max(done, stream.first - 1)
+            time_ns = await time_at(self.reading.js, self.stream, stream, done)
+            position = StreamPosition(stream.created, done, time_ns or 0)
             await self._save(ReadProgress(position))
+        await self._look_for_all_missed(stream)
         self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
         self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
 
@@ -270,7 +276,8 @@ class OrderedReader(PartitionReader):
         self._looked_at_s = now_s
         try:
             found = await find(self.reading.js, self.stream, self.consumer.name)
-            await self._stream()
+            stream = await self._stream()
+            await self._look_for_all_missed(stream)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             log.debug("not looked", extra={"stream": self.stream, "reason": str(error)})
             if isinstance(error, ApiError) and error.err_code in GONE:
@@ -291,6 +298,7 @@ class OrderedReader(PartitionReader):
         while found := await self._stored_behind(after):
             if messages if until == NEXT_ALONE else found.sequence > until:
                 break
+            await self._look_for_missed(after, found)
             after = found.sequence
             message = await self.admit(found, self._created, was_begun=True)
             if message is not None:
@@ -343,9 +351,47 @@ class OrderedReader(PartitionReader):
         if is_gap:
             stored = await self._stored_behind(last)
             if stored is not None and (not upcoming or stored.sequence < upcoming):
+                await self._look_for_missed(last, stored)
                 return stored
             self._fill_until = 0 if stored is None else self._fill_until
-        return self.queue.popleft() if self.queue else None
+        if not self.queue:
+            return None
+        await self._look_for_missed(last, self.queue[0])
+        return self.queue.popleft()
+
+    async def _look_for_missed(self, last: int, found: Delivered) -> None:
+        """Note what the server deleted of the messages between *last* and *found*, the next one
+        that there is. What a person took out of the stream's midst is not meant.
+        """
+        while self.consumer.is_whole and found.sequence > last + 1:
+            try:
+                first = min(await self.first_stored(self._created), found.sequence)
+                await self._note_missed(last, first, found.time_ns)
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                await self._wait_for_server(error)
+            else:
+                return
+
+    async def _look_for_all_missed(self, stream: StreamState) -> None:
+        """Note what the server deleted where no message is left to show it."""
+        if not stream.messages:
+            await self._note_missed(self.sequence, stream.last + 1)
+
+    async def _note_missed(self, last: int, first: int, before_ns: int = 0) -> None:
+        """Note that the messages between *last* and *first*, of which none was read, are gone."""
+        if not self.consumer.is_whole or first <= last + 1:
+            return
+        if self.claim is not None:
+            # One that was frozen would name what its successor has read.
+            await self.claim.check()
+        assert self._progress is not None
+        await self._misses.note(
+            self._progress.position.created,
+            last + 1,
+            first - 1,
+            after=self._progress.position.time_ns,
+            before=before_ns,
+        )
 
     async def _stored_behind(self, sequence: int) -> Delivered | None:
         """Return the first message behind *sequence* as it stands in the stream."""
@@ -392,14 +438,6 @@ class OrderedReader(PartitionReader):
             else:
                 self._checked_at_s = now_s
                 return
-
-    async def _wait_for_server(self, error: Exception) -> None:
-        """Wait until it is worth to ask once more; raise *error* where it is not."""
-        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
-            raise error
-        log.debug("asked in vain", extra={"stream": self.stream, "reason": str(error)})
-        await self.reading.js.connection.wait_connected()
-        await asyncio.sleep(FETCH_AGAIN_S)
 
     async def settle(self, batch: Batch) -> None:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""

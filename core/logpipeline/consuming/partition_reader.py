@@ -32,6 +32,7 @@ from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnkn
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.spec import LogPipeline
+from logpipeline.streamstate import state_of
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, decode_payload
 
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 TAKE_S = 1.0
 REOPEN_S = 0.2
+FETCH_AGAIN_S = 0.2
 # Waits between tries where the consumer names none; the last one repeats.
 BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
 NS = 1_000_000_000
@@ -119,7 +121,8 @@ class Counts:
     Handed out and *processed*; *retried* batches; put aside as *dead_letters*. Passed over since
     they were processed before (*redelivered*; where work is shared: handed out again), are older
     than the option max_age (*expired*), hold only lines that came before (*sent_again*), or are for
-    another consumer (*for_others*).
+    another consumer (*for_others*). *missed* are those that the server deleted before they were
+    read.
     """
 
     processed: int = 0
@@ -129,6 +132,7 @@ class Counts:
     for_others: int = 0
     retried: int = 0
     dead_letters: int = 0
+    missed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +298,24 @@ class PartitionReader(ABC):
             pull_messages=min(self.options.batch_max, most),
             pulls=1,
         )
+
+    async def _wait_for_server(self, error: Exception) -> None:
+        """Wait until it is worth to ask once more; raise *error* where it is not."""
+        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
+            raise error
+        log.debug("asked in vain", extra={"stream": self.stream, "reason": str(error)})
+        await self.reading.js.connection.wait_connected()
+        await asyncio.sleep(FETCH_AGAIN_S)
+
+    async def first_stored(self, created: str) -> int:
+        """Return the first message that the stream holds; 0 where it is not the one that was
+        *created* then.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        info = await self.reading.js.stream_info(self.stream)
+        return state_of(info).first if info is not None and info["created"] == created else 0
 
     # What both kinds of partition readers do with messages.
 
