@@ -340,8 +340,12 @@ class Resends:
     stream held before.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, stream: str, partition: int) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, stream: str, partition: int, reader: str
+    ) -> None:
         self._js = js
+        # Below the name of the reader, so that its rights can name it.
+        self._scan_name = f"{reader}-scan"
         self._subjects = subjects
         self._stream = stream
         self._partition = partition
@@ -385,7 +389,14 @@ class Resends:
             return
         if last.sequence > self._last + 1:
             wanted = scan.Range(first=self._last + 1, last=last.sequence - 1)
-            looking = scan.Scan(self._js, self._stream, wanted, created=created, headers_only=True)
+            looking = scan.Scan(
+                self._js,
+                self._stream,
+                wanted,
+                created=created,
+                headers_only=True,
+                name=self._scan_name,
+            )
             async with contextlib.aclosing(looking.batches()) as parts:
                 async for taken in parts:
                     for delivered in taken:

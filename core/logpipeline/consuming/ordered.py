@@ -241,8 +241,7 @@ class OrderedReader(PartitionReader):
 
     # --- What comes next
 
-    async def next(self) -> Batch:
-        """Return the next messages to be processed, as soon as there are some."""
+    async def _next(self) -> Batch:
         if self._redo is not None:
             await asyncio.sleep(self.backoff_s(self._redo.tries))
             again, self._redo = self._redo, None

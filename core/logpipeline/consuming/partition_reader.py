@@ -177,7 +177,10 @@ class PartitionReader(ABC):
         self._resends = self._new_resends()
 
     def _new_resends(self) -> Resends:
-        return Resends(self.reading.js, self.reading.subjects, self.stream, self.partition)
+        reading = self.reading
+        return Resends(
+            reading.js, reading.subjects, self.stream, self.partition, reading.options.name
+        )
 
     async def open(self) -> None:
         """Begin to read, or begin again after a cut, as soon as the server answers.
@@ -223,8 +226,19 @@ class PartitionReader(ABC):
     async def prepare(self) -> None:
         """Get ready to read `consumer` from where it is."""
 
-    @abstractmethod
     async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some.
+
+        Raises:
+            ConsumeError: it cannot be read on; the message says what to do.
+        """
+        try:
+            return await self._next()
+        except Denied as error:
+            raise ConsumeError(str(error)) from error
+
+    @abstractmethod
+    async def _next(self) -> Batch:
         """Return the next messages to be processed, as soon as there are some."""
 
     @abstractmethod

@@ -107,8 +107,7 @@ class SharedReader(PartitionReader):
         if is_connected and self._reader is not None and self._reader.has_ended:
             await self.open()
 
-    async def next(self) -> Batch:
-        """Return the next messages to be processed, as soon as there are some."""
+    async def _next(self) -> Batch:
         if self._singles:
             self._in_hand = [self._singles.popleft()]
             tries = self._in_hand[0].delivery - 1
