@@ -21,10 +21,10 @@ from logpipeline.consuming.message import (
     Batch,
     Message,
     Outcome,
-    Resends,
     is_for_another,
 )
 from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeError, ConsumeOptions, Stopped
+from logpipeline.consuming.resends import Resends
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.event_times import NONE, EventTimes
 from logpipeline.letter_room import LetterRoom
