@@ -179,6 +179,34 @@ async def test_what_does_not_continue_its_file_is_handed_out(streams: Streams) -
     assert sorted(reading.lines) == sorted([*streams.written, "something else"])
 
 
+async def test_what_may_have_left_the_stream_before_it_was_sent_again_is_counted(
+    streams: Streams,
+) -> None:
+    """A shipper sends again what no collector has got; a reader may have had it. What goes on
+    behind such lines may have come before as well, and what goes on behind others is new.
+    """
+    host, rules = HOSTS[0], ("--state", "kv", "--until-caught-up", "--partitions", "0")
+    await streams.read("reader", *rules).ends(0)
+    lines = [f"{line}\n" for line in streams.written if line.startswith(f"{host} ")]
+    await streams.js.call("STREAM.PURGE.LOGS_0")
+    for at in (0, 4):
+        start, data = len("".join(lines[:at])), "".join(lines[at : at + 4])
+        await streams.store(host, start, data.encode(), again=True)
+
+    reading = streams.read("reader", *rules)
+    log = await reading.ends(0)
+
+    assert reading.lines == [line.strip() for line in lines]
+    assert "2 possible repeats" in log
+    assert "the stream no longer holds what was before" in log
+
+    await streams.send(host)
+    more = f"{host} 9\n".encode()
+    await streams.store(host, length_of(streams, host), more, again=True)
+    log = await streams.read("reader", *rules).ends(0)
+    assert "possible repeats" not in log
+
+
 async def test_what_was_given_up_comes_again_only_for_who_gave_it_up(streams: Streams) -> None:
     """After `dlq retry` the consumer that had rejected a message gets it; the other one had it."""
     rules = ("--on-error", "dead-letter", "--until-caught-up", "--exec")

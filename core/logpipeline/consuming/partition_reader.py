@@ -122,7 +122,8 @@ class Counts:
     they were processed before (*redelivered*; where work is shared: handed out again), are older
     than the option max_age (*expired*), hold only lines that came before (*sent_again*), or are for
     another consumer (*for_others*). *missed* are those that the server deleted before they were
-    read.
+    read; *possible_repeats* were handed out although a shipper had sent them again, since the
+    stream no longer held what was before them.
     """
 
     processed: int = 0
@@ -133,6 +134,7 @@ class Counts:
     retried: int = 0
     dead_letters: int = 0
     missed: int = 0
+    possible_repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +359,8 @@ class PartitionReader(ABC):
         if is_again and not await self._resends.cut(message, created):
             counts.sent_again += 1
             return None
+        if is_again and self._resends.may_repeat(message):
+            counts.possible_repeats += 1
         return message
 
     def _can_be_decoded(self, message: Message) -> bool:

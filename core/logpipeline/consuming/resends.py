@@ -46,11 +46,14 @@ _File = tuple[str, str, str]
 
 
 class _Held(NamedTuple):
-    """The bytes of a file that the message at *place* holds, as its headers say."""
+    """The bytes of a file that the message at *place* holds, as its headers say; maybe a message
+    that left the stream held them before.
+    """
 
     start: int
     end: int
     place: _Place
+    may_repeat: bool
 
 
 class Resends:
@@ -79,6 +82,10 @@ class Resends:
         self._held: dict[_File, deque[_Held]] = {}
         # The files of what is held, the oldest first.
         self._order: deque[_File] = deque()
+        # Whether the stream held all that it ever got, as it was looked at.
+        self._is_whole = True
+        self._repeats: dict[_Place, None] = {}
+        self._is_said = False
 
     async def cut(self, message: Message, created: str) -> bool:
         """Cut off *message* what the stream, *created* then, held before; return whether something
@@ -114,6 +121,21 @@ class Resends:
         message.parts = parts
         return parts is None or bool(parts)
 
+    def may_repeat(self, message: Message) -> bool:
+        """Return whether what is left of *message*, which was sent again, may have come in one that
+        the stream held no longer when it was looked at.
+        """
+        if _place_of(message.delivered) not in self._repeats:
+            return False
+        if not self._is_said:
+            self._is_said = True
+            log.warning(
+                f"lines of stream {self._stream} that a shipper sent again may have come before, "
+                "and are handed out: the stream no longer holds what was before them",
+                extra={"stream": self._stream, "sequence": message.sequence},
+            )
+        return True
+
     def leave_out(self, message: Message) -> None:
         """Note that *message* cannot be decoded: what it should hold is sent again, and is new."""
         _keep(self._unreadable, _place_of(message.delivered), None)
@@ -127,10 +149,14 @@ class Resends:
     async def _look_until(self, last: Delivered, created: str) -> None:
         if last.sequence <= self._last:
             return
+        first = 0
         if last.sequence > self._last + 1:
             wanted = scan.Range(first=self._last + 1, last=last.sequence - 1)
             async for delivered in self._scanned(wanted, created):
+                first = first or delivered.sequence
+                self._is_whole &= first == self._last + 1
                 self._learn(delivered)
+        self._is_whole &= (first or last.sequence) == self._last + 1
         self._learn(last)
         self._last = last.sequence
 
@@ -217,12 +243,27 @@ class Resends:
         self._known[name] = decision.after
         if len(self._known) > SOURCES_MAX:
             del self._known[next(iter(self._known))]
-        if not batch.lost and not decision.is_misfit:
-            self._hold((*name, batch.generation), _Held(batch.start, batch.end, place))
-        if batch.resend and not decision.is_misfit:
-            # One that does not continue its file is none that came before.
-            ranges = [(part.start, part.end) for part in decision.ranges]
+        if decision.is_misfit:
+            # It is none that came before.
+            return
+        file = (*name, batch.generation)
+        ranges = [(part.start, part.end) for part in decision.ranges]
+        may_repeat = bool(batch.resend and ranges) and not self._follows(file, ranges[0][0])
+        if batch.resend:
             _keep(self._decided, place, ranges)
+        if may_repeat:
+            _keep(self._repeats, place, None)
+        if not batch.lost:
+            self._hold(file, _Held(batch.start, batch.end, place, may_repeat))
+
+    def _follows(self, file: _File, start: int) -> bool:
+        """Return whether bytes of *file* from *start* on can be in no message that left the stream:
+        those before them came later than all that left it.
+        """
+        if self._is_whole:
+            return True
+        before = reversed(self._held.get(file, ()))
+        return any(each.start < start <= each.end and not each.may_repeat for each in before)
 
     def _hold(self, file: _File, held: _Held) -> None:
         self._held.setdefault(file, deque()).append(held)
