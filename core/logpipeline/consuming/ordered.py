@@ -12,6 +12,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from logpipeline.consuming.claims import HeldClaim
@@ -183,11 +184,12 @@ class OrderedReader(PartitionReader):
         self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
         self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
 
-    async def _stream(self) -> StreamState:
+    async def _stream(self, read: StreamPosition | None = None) -> StreamState:
         """Return the stream as it is now.
 
         Raises:
-            StateForeign: it is not the one of our position any more.
+            StateForeign: it is not the one of our position, or of what was *read* behind it, any
+                more.
             NotSent, OutcomeUnknown, ApiError: the server could not be asked.
         """
         info = await self.reading.js.stream_info(self.stream)
@@ -195,7 +197,7 @@ class OrderedReader(PartitionReader):
             raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
         stream = state_of(info)
         if self._progress is not None:
-            position = self._progress.position
+            position = read or self._progress.position
             found = await time_at(self.reading.js, self.stream, stream, position.sequence)
             self._judge(judge(position, stream, found), position)
         return stream
@@ -308,12 +310,15 @@ class OrderedReader(PartitionReader):
     async def _collect(self) -> list[Message]:
         """Return messages that are there, in order and without a gap, as many as make a batch."""
         messages: list[Message] = []
-        last, most = self.sequence, self.options.batch_max
+        assert self._progress is not None
+        read, most = self._progress.position, self.options.batch_max
+        last = read.sequence
         while len(messages) < most:
-            delivered = await self._following(last)
+            delivered = await self._following(read)
             if delivered is None:
                 break
             last = delivered.sequence
+            read = replace(read, sequence=last, time_ns=delivered.time_ns)
             message = None
             if last not in self._passed:
                 message = await self.admit(delivered, self._created)
@@ -337,10 +342,15 @@ class OrderedReader(PartitionReader):
             await self._advance([self._passed[last]])
         return messages
 
-    async def _following(self, last: int) -> Delivered | None:
-        """Return the message behind *last*, or None where none is there yet."""
+    async def _following(self, read: StreamPosition) -> Delivered | None:
+        """Return the message behind what was *read*, or None where none is there yet."""
+        last = read.sequence
         while self.queue and self.queue[0].sequence <= last:
             known = self.queue.popleft()
+            if 0 < read.time_ns < known.time_ns:
+                # Stored later, with a number that was given before: the server may have lost its
+                # end, and a reader that is never idle would not look.
+                await self._check(read)
             self.reading.counts.redelivered += 1
             await self.book.add(replies_of([known]), 0)
         upcoming = self.queue[0].sequence if self.queue else 0
@@ -357,6 +367,16 @@ class OrderedReader(PartitionReader):
             return None
         await self._look_for_missed(last, self.queue[0])
         return self.queue.popleft()
+
+    async def _check(self, read: StreamPosition) -> None:
+        """Raise `StateForeign` where the stream is not the one of what was *read* any more."""
+        while True:
+            try:
+                await self._stream(read)
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                await self._wait_for_server(error)
+            else:
+                return
 
     async def _look_for_missed(self, last: int, found: Delivered) -> None:
         """Note what the server deleted of the messages between *last* and *found*, the next one
