@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ Status = Mapping[str, Any]
 UNCONFIRMED_S_MAX = 600.0
 # Beyond this, there may already be no room for a host: letters may not take the whole stream.
 LETTERS_PERCENT_MAX = 75
+# What a reader missed is a problem for a day; the table of readers goes on counting it.
+MISSED_SAID_NS = 24 * 3600 * 10**9
 
 
 def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:
@@ -57,6 +60,8 @@ def problems(status: Status) -> Iterator[str]:
         yield f"{names} both ship {row['source']} of {row['host']}: give each host its own name"
     yield from _of_lost(status)
     yield from troubles(status)
+    for reader in status["readers"]:
+        yield from _of_missed(reader)
     yield from _of_letters(status["deadLetterRoom"])
 
 
@@ -154,6 +159,22 @@ def _of_room(answer: Status) -> Iterator[str]:
             f"{bytes_text(size)} of rotated files were deleted before their age, since less of "
             "the disk was free than retention.minFreePercent: make room on it, or enlarge the "
             "volume"
+        )
+
+
+def _of_missed(reader: Status) -> Iterator[str]:
+    """Yield the sentence about messages that were deleted before *reader* read them."""
+    ranges = [(row["stream"], gone) for row in reader["streams"] for gone in row["missed"]]
+    if not ranges:
+        return
+    stream, last = max(ranges, key=lambda each: int(each[1]["at_ns"]))
+    # Nothing brings them back, so there is no end by which this one would be over.
+    if time.time_ns() - int(last["at_ns"]) < MISSED_SAID_NS:
+        count = sum(row["missedMessages"] for row in reader["streams"])
+        yield (
+            f"reader {reader['name']} missed {count} messages, the last of them {last['first']} to "
+            f"{last['last']} of {stream}: they were deleted before it read them. Keep messages for "
+            "longer than it may be behind (spec.stream.maxAge, spec.stream.maxBytes)"
         )
 
 

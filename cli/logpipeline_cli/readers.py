@@ -6,21 +6,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from logpipeline.consuming.missed import MISSED_KEYS, consumer_of, decoded
+from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.plan.model import COLLECTOR_GROUP_KEY
-from logpipeline.plan.observe import REQUESTS_MAX, consumers_of
+from logpipeline.plan.observe import REQUESTS_MAX, consumers_of, stored_subjects
+from logpipeline.subjects import key_value_subject
+from logpipeline.tables.progress import Missed
 
 # So many are described, by name: a program that makes a consumer for each of its runs may leave
 # thousands behind.
 READERS_MAX = 200
 
 
-async def readers_of(js: JetStream, streams: Sequence[str]) -> list[dict[str, Any]]:
+async def readers_of(js: JetStream, bucket: Bucket, streams: Sequence[str]) -> list[dict[str, Any]]:
     """Return the readers of *streams* by name, as `status -o json` prints them: for each stream how
-    many messages were *read* (acknowledged, or delivered where none is), and how many are left.
+    many messages were *read* (acknowledged, or delivered where none is), how many are left, and,
+    as *bucket* knows, which of them were deleted before they were read.
 
     Raises:
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
@@ -38,14 +44,33 @@ async def readers_of(js: JetStream, streams: Sequence[str]) -> list[dict[str, An
 
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     listed = await asyncio.gather(*map(of_stream, streams))
+    missed = await _missed(js, bucket)
     for stream, consumers in zip(streams, listed, strict=True):
         for consumer in consumers:
             if COLLECTOR_GROUP_KEY not in (consumer["config"].get("metadata") or {}):
-                found[str(consumer["name"])].append(_in_stream(stream, consumer))
+                name = str(consumer["name"])
+                gone = missed.get((name, stream), Missed())
+                found[name].append(_in_stream(stream, consumer, gone))
     return [{"name": name, "streams": rows} for name, rows in sorted(found.items())[:READERS_MAX]]
 
 
-def _in_stream(stream: str, consumer: dict[str, Any]) -> dict[str, Any]:
+async def _missed(js: JetStream, bucket: Bucket) -> Mapping[tuple[str, str], Missed]:
+    """Return what readers missed, by their name and the stream."""
+    prefix = key_value_subject(bucket.name, "")
+    found: dict[tuple[str, str], Missed] = {}
+    try:
+        subjects = stored_subjects(js, bucket.stream, prefix + MISSED_KEYS)
+        keys = [subject.removeprefix(prefix) async for subject, _ in subjects]
+        for key in keys:
+            known = decoded(await bucket.get(key))
+            found |= {(consumer_of(key), stream): known for stream in known.streams}
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+    return found
+
+
+def _in_stream(stream: str, consumer: dict[str, Any], missed: Missed) -> dict[str, Any]:
     is_acknowledged = consumer["config"].get("ack_policy", "none") != "none"
     read = consumer["ack_floor" if is_acknowledged else "delivered"]
     return {
@@ -54,4 +79,6 @@ def _in_stream(stream: str, consumer: dict[str, Any]) -> dict[str, Any]:
         "pendingMessages": int(consumer.get("num_pending", 0)),
         "unacknowledged": int(consumer.get("num_ack_pending", 0)),
         "redelivered": int(consumer.get("num_redelivered", 0)),
+        "missedMessages": missed.messages,
+        "missed": [asdict(each) for each in missed.streams.get(stream, ())],
     }

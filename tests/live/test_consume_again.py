@@ -124,6 +124,89 @@ async def test_the_good_copy_of_a_broken_message_is_handed_out(streams: Streams)
     assert f"{len(HOSTS)} dead letters" in log
 
 
+@pytest.mark.parametrize("words", [(), ("--group",), ("--state", "kv")])
+async def test_the_good_copy_is_handed_out_by_another_reader_than_the_one_that_met_the_broken(
+    streams: Streams, words: tuple[str, ...]
+) -> None:
+    """It learns of the broken one from its headers, which are right. Of a third copy it knows that
+    the second one is good.
+    """
+    rules = (*words, "--on-error", "dead-letter", "--until-caught-up")
+    start = {host: length_of(streams, host) for host in HOSTS}
+    for host in HOSTS:
+        await streams.store(host, start[host], f"{host} 8\n".encode(), broken=True)
+    log = await streams.read("reader", *rules).ends(0)
+    assert f"{len(HOSTS)} dead letters" in log
+    for host in HOSTS:
+        for _ in range(2):
+            await streams.store(host, start[host], f"{host} 8\n".encode(), again=True)
+
+    reading = streams.read("reader", *rules)
+    log = await reading.ends(0)
+
+    assert sorted(reading.lines) == sorted(f"{host} 8" for host in HOSTS)
+    assert f"{len(HOSTS)} sent again" in log
+
+
+def length_of(streams: Streams, host: str) -> int:
+    """How many bytes of the host's file were written."""
+    return len("".join(f"{line}\n" for line in streams.written if line.startswith(f"{host} ")))
+
+
+async def test_what_is_new_behind_what_came_before_is_handed_out(streams: Streams) -> None:
+    """Also where the message begins at no end of a message whose sum is still known."""
+    host = HOSTS[0]
+    for _ in range(8):
+        await streams.send(host)
+    lines = [f"{line}\n" for line in streams.written if line.startswith(f"{host} ")]
+    more = [f"{host} {number}" for number in (16, 17)]
+    data = "".join([*lines[2:], *(f"{line}\n" for line in more)]).encode()
+    await streams.store(host, len("".join(lines[:2])), data, again=True)
+
+    reading = streams.read("reader", "--until-caught-up")
+    await reading.ends(0)
+
+    assert sorted(reading.lines) == sorted([*streams.written, *more])
+
+
+async def test_what_does_not_continue_its_file_is_handed_out(streams: Streams) -> None:
+    """It says that it was sent again, and its bytes are none that came before."""
+    await streams.store(HOSTS[0], 0, b"something else\n", again=True)
+
+    reading = streams.read("reader", "--until-caught-up")
+    await reading.ends(0)
+
+    assert sorted(reading.lines) == sorted([*streams.written, "something else"])
+
+
+async def test_what_may_have_left_the_stream_before_it_was_sent_again_is_counted(
+    streams: Streams,
+) -> None:
+    """A shipper sends again what no collector has got; a reader may have had it. What goes on
+    behind such lines may have come before as well, and what goes on behind others is new.
+    """
+    host, rules = HOSTS[0], ("--state", "kv", "--until-caught-up", "--partitions", "0")
+    await streams.read("reader", *rules).ends(0)
+    lines = [f"{line}\n" for line in streams.written if line.startswith(f"{host} ")]
+    await streams.js.call("STREAM.PURGE.LOGS_0")
+    for at in (0, 4):
+        start, data = len("".join(lines[:at])), "".join(lines[at : at + 4])
+        await streams.store(host, start, data.encode(), again=True)
+
+    reading = streams.read("reader", *rules)
+    log = await reading.ends(0)
+
+    assert reading.lines == [line.strip() for line in lines]
+    assert "2 possible repeats" in log
+    assert "the stream no longer holds what was before" in log
+
+    await streams.send(host)
+    more = f"{host} 9\n".encode()
+    await streams.store(host, length_of(streams, host), more, again=True)
+    log = await streams.read("reader", *rules).ends(0)
+    assert "possible repeats" not in log
+
+
 async def test_what_was_given_up_comes_again_only_for_who_gave_it_up(streams: Streams) -> None:
     """After `dlq retry` the consumer that had rejected a message gets it; the other one had it."""
     rules = ("--on-error", "dead-letter", "--until-caught-up", "--exec")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from components.consuming import GENERATION, HOSTS, PARTITIONS, Streams, streams
 from logpipeline import consume
 from logpipeline.consuming.membership import ALONE, Members
 from logpipeline.consuming.options import Stopped
-from logpipeline.embedded import EmbeddedServer, ServerOptions
+from logpipeline.embedded import EmbeddedServer
 from logpipeline.group.membership import HEARTBEATS_PER_TAKEOVER
 from logpipeline.nats.bucket import Bucket
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
@@ -309,54 +309,3 @@ async def _read_all(streams: Streams, seen: list[bytes], **options: Any) -> None
         ending.reschedule(loop.time() + ALL_READ_S)
         async for read in consume("python", pipeline=streams.file, nats=url, **options):
             seen += [line.text for line in read.lines]
-
-
-RIGHTS = [
-    *(f"$JS.API.CONSUMER.{verb}.LOGS_0.*" for verb in ("INFO", "MSG.NEXT", "RESET", "CREATE")),
-    "$JS.API.CONSUMER.DELETE.LOGS_0.*",
-    "$JS.ACK.LOGS_0.*.>",
-    *("$JS.API.STREAM.INFO.LOGS_0", "$JS.API.STREAM.MSG.GET.LOGS_0", "$JS.API.DIRECT.GET.LOGS_0"),
-    "$JS.API.STREAM.INFO.LOGS_dead",
-    *(f"_lpd.logs.*.{reason}.*.*.*" for reason in ("rejected", "unreadable")),
-]
-
-
-@pytest.mark.parametrize("lacking", [None, "$JS.API.CONSUMER.CREATE.LOGS_0.*"])
-async def test_an_ephemeral_reader_needs_the_documented_rights_and_names_one_that_it_lacks(
-    tmp_path: Path, lacking: str | None
-) -> None:
-    """In its own letters; it does not wait for ever."""
-    allowed = {"publish": [right for right in RIGHTS if right != lacking], "subscribe": "_INBOX.>"}
-    users = [
-        {"user": "all", "password": "a"},
-        {"user": "reader", "password": "r", "permissions": allowed},
-    ]
-    options = ServerOptions(
-        accounts={"LOGS": {"jetstream": "enabled", "users": users}}, streams_account="LOGS"
-    )
-    async with EmbeddedServer(tmp_path / "nats", options) as server:
-        url = server.url.replace("//", "//all:a@")
-        async with streams_on(
-            cast("EmbeddedServer", Server(url)), tmp_path / "pipeline"
-        ) as streams:
-            await _store_damaged(streams)
-            await streams.write(2)
-            as_reader = server.url.replace("//", "//reader:r@")
-            letters = ("--on-error", "dead-letter")
-            words = ("own", "--ephemeral", "--partitions", "0", "--count", "2", *letters)
-            reading = streams.read(*words, NATS_URL=as_reader)
-            log = await reading.ends(1 if lacking else 0)
-            info = await streams.js.stream_info("LOGS_dead")
-            assert info is not None
-
-    if lacking:
-        assert "publish to $JS.API.CONSUMER.CREATE.LOGS_0.own-" in log
-    else:
-        assert len(reading.lines) == 2
-        assert info["state"]["messages"] == 1
-
-
-class Server(NamedTuple):
-    """A server as `streams_on` needs it, with a user in its address."""
-
-    url: str

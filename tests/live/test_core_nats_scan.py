@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -10,7 +11,7 @@ import pytest
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats import scan
 from logpipeline.nats.connection import Connection, NatsOptions
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.scan import Range, Scan, StreamChanged
 
 COUNT = 30
@@ -122,3 +123,23 @@ async def test_a_stream_that_was_made_anew_is_no_continuation(js: JetStream) -> 
     await js.call("STREAM.DELETE.S")
     with pytest.raises(StreamChanged, match="gone"):
         await sequences(Scan(js, "S", Range(last=COUNT)))
+
+
+async def test_scans_of_one_name_wait_for_each_other(js: JetStream) -> None:
+    """Two readers may look through one stream at once, with rights for one consumer."""
+    reading = [Scan(js, "S", Range(last=COUNT), name="own-scan") for _ in range(3)]
+
+    found = await asyncio.gather(*map(sequences, reading))
+
+    assert found == [[*range(1, COUNT + 1)]] * 3
+
+
+async def test_a_scan_does_not_wait_for_a_consumer_that_stays(js: JetStream) -> None:
+    """It is another program's, which goes on to read it."""
+    durable = {"name": "own-scan", "durable_name": "own-scan", "ack_policy": "explicit"}
+    await js.consumer_create("S", durable)
+
+    with pytest.raises(ApiError, match="consumer own-scan is in the way"):
+        await sequences(Scan(js, "S", Range(last=COUNT), name="own-scan"))
+
+    assert await js.call("CONSUMER.INFO.S.own-scan")

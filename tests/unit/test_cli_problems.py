@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -39,9 +40,23 @@ def status(**changes: Any) -> dict[str, Any]:
         "missing": [],
         "deadLetterRoom": ROOM,
         "tables": [{**TABLE, "streams": [ROW]}],
+        "readers": [],
         "trimming": {"above": 50, "skipTablesAbove": 80},
     }
     return fine | changes
+
+
+def reader(*, age_s: float) -> dict[str, Any]:
+    """A reader that missed messages twice, the last time so long ago."""
+    at_ns = time.time_ns() - int(age_s * 1e9)
+    ranges = [{"first": 5, "last": 8, "at_ns": 1}, {"first": 20, "last": 21, "at_ns": at_ns}]
+    return {
+        "name": "archive",
+        "streams": [
+            {"stream": "LP_0", "missedMessages": 6, "missed": ranges},
+            {"stream": "LP_1", "missedMessages": 0, "missed": []},
+        ],
+    }
 
 
 def gone(*, again_from: int) -> dict[str, Any]:
@@ -259,6 +274,10 @@ def test_every_table_has_its_line_in_the_status() -> None:
             "2.0 KiB are lost that are not listed here: see `logpipeline losses`",
         ),
         (
+            {"readers": [reader(age_s=3600)]},
+            "reader archive missed 6 messages, the last of them 20 to 21 of LP_0",
+        ),
+        (
             {"lost": [UNSEEN, UNSEEN, {**UNSEEN, "acknowledged": True}]},
             "4.0 KiB are lost (expired)",
         ),
@@ -275,10 +294,15 @@ def test_each_thing_that_is_wrong_is_said(changes: dict[str, Any], text: str) ->
     assert text in said
 
 
+def test_what_a_reader_missed_is_a_problem_for_a_day() -> None:
+    """Nothing brings it back, so no one could end the problem."""
+    assert list(problems(status(readers=[reader(age_s=25 * 3600)]))) == []
+
+
 def test_the_status_says_what_is_wrong_without_being_asked() -> None:
     """A few sentences above the tables, and how many more there are."""
     shown = {
-        "namespace": "team", "name": "prod", "server": "nats://here", "readers": [], "noTable": "",
+        "namespace": "team", "name": "prod", "server": "nats://here", "noTable": "",
         "partitions": [], "collectors": [], "shippers": [], "tables": [],
         "sums": [],
     }  # fmt: skip

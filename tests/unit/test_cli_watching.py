@@ -363,6 +363,7 @@ def test_readers_and_tables_have_rates() -> None:
                 "pendingMessages": 3,
                 "unacknowledged": 2,
                 "redelivered": 1,
+                "missed": [],
             }
             for number in range(2)
         ]

@@ -38,7 +38,7 @@ _SHIPPER_COLUMNS = (
     "REFUSED",
     "STATE",
 )
-_READER_COLUMNS = ("READER", "PARTITIONS", "PENDING", "UNACKNOWLEDGED", "REDELIVERED")
+_READER_COLUMNS = ("READER", "PARTITIONS", "PENDING", "UNACKNOWLEDGED", "REDELIVERED", "MISSED")
 # Returns further fields of the status, by their names in JSON: what the operator found.
 More = Callable[[], dict[str, Any]]
 _CLEAR = "\x1b[H\x1b[2J"
@@ -113,8 +113,9 @@ async def gather(
     tables = await tables_of(js, pipeline, partitions)
     # One stream may hold several partitions.
     streams = dict.fromkeys(each.stream for each in partitions if each.is_there)
-    readers = await readers_of(js, list(streams))
-    seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
+    bucket = Bucket(js, pipeline.names.state_bucket)
+    readers = await readers_of(js, bucket, list(streams))
+    seen = await acknowledged(bucket)
     places = owned(answers["collector"])
     if with_all_losses:
         places = await listed_whole(js.connection, pipeline.names.control_subject, places)
@@ -292,7 +293,7 @@ def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
 def _reader_row(reader: dict[str, Any]) -> tuple[object, ...]:
     sums = (
         sum(each[field] for each in reader["streams"])
-        for field in ("pendingMessages", "unacknowledged", "redelivered")
+        for field in ("pendingMessages", "unacknowledged", "redelivered", "missedMessages")
     )
     return reader["name"], len(reader["streams"]), *sums
 

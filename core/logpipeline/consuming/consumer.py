@@ -131,7 +131,8 @@ class PushReader:
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """A consumer as the server has it, and how far it is: *delivered* and *acked* are sequences of
-    the stream, *pending* messages were not delivered yet, *unacknowledged* ones were.
+    the stream, *pending* messages were not delivered yet, *unacknowledged* ones were. *deliveries*
+    counts all that it ever made.
     """
 
     stream: str
@@ -141,6 +142,7 @@ class Consumer:
     acked: int
     pending: int
     unacknowledged: int
+    deliveries: int = 0
 
     @property
     def ack_policy(self) -> str:
@@ -181,6 +183,13 @@ class Consumer:
         """Return the settings in which *other* is not the same."""
         mine, others = ({**each.config, "metadata": None} for each in (self, other))
         return sorted(name for name in mine | others if mine.get(name) != others.get(name))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each message of its stream is one for it: then one that is deleted before it
+        was delivered is missed. With a filter nothing says which of the deleted ones it was for.
+        """
+        return self.is_contiguous and self.filter == ">" and not self.config.get("filter_subjects")
 
     @property
     def done(self) -> int:
@@ -342,4 +351,5 @@ def _consumer_of(info: dict[str, Any]) -> Consumer:
         acked=int(info["ack_floor"].get("stream_seq", 0)),
         pending=int(info.get("num_pending", 0)),
         unacknowledged=int(info.get("num_ack_pending", 0)),
+        deliveries=int(info["delivered"].get("consumer_seq", 0)),
     )

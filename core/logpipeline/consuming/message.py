@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from logpipeline import cri, json_text
 from logpipeline.consuming.records import position_text
 from logpipeline.dead_letters import RETRY_FOR
-from logpipeline.deduplication import NOTHING, SourceState, decide
 from logpipeline.event_times import NONE, EventTimes
 from logpipeline.line_fields import names_of
-from logpipeline.messages import Read, has_its_size, read_message
-from logpipeline.nats import scan
-from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.messages import Read, read_message
 from logpipeline.nats.pull import Delivered
 from logpipeline.origin import Origin, origin_of
 from logpipeline.records import StreamPosition
 from logpipeline.subjects import Subjects
-from logpipeline.wire import BadMessage, decode_payload
-
-T = TypeVar("T")
+from logpipeline.wire import decode_payload
 
 # An outcome: no reader can decode the message.
 UNREADABLE = "unreadable"
 
-log = logging.getLogger(__name__)
-
 US_NS = 1000
-# Sources that are known; the one that wrote longest ago is forgotten first, and what it sends again
-# is handed out again.
-SOURCES_MAX = 100_000
-# Resends of a stream that are kept with what is new in them, and messages that cannot be decoded.
-PLACES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,101 +318,6 @@ class Outcome:
 PROCESSED = Outcome("processed")
 
 
-class Resends:
-    """Cuts off resends what their stream held before; only resends make it read the stream.
-
-    Each is decided on once, in the order of the stream. So it does not matter how often it is
-    delivered, and what was looked at before: what stands behind it, and itself, are not what its
-    stream held before.
-    """
-
-    def __init__(self, js: JetStream, subjects: Subjects, stream: str, partition: int) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._stream = stream
-        self._partition = partition
-        self._known: dict[tuple[str, str], SourceState] = {}
-        self._last = 0
-        self._decided: dict[_Place, list[tuple[int, int]]] = {}
-        self._unreadable: dict[_Place, None] = {}
-
-    async def cut(self, message: Message, created: str) -> bool:
-        """Cut off *message* what the stream, *created* then, held before; return whether something
-        is left.
-        """
-        try:
-            read = message.read
-        except BadMessage:
-            return True
-        if read.batch is None or not read.batch.resend:
-            return True
-        if RETRY_FOR in read.fields:
-            # It is a dead letter, which is sent again on purpose.
-            return True
-        try:
-            await self._look_until(message.delivered, created)
-        except (scan.StreamChanged, ApiError) as error:
-            log.warning(
-                "lines that were sent again may be handed out twice",
-                extra={"stream": self._stream, "reason": str(error)},
-            )
-            return True
-        # One that was forgotten, or that stands where another one stood, is handed out whole.
-        parts = self._decided.get(_place_of(message.delivered))
-        message.parts = parts
-        return parts is None or bool(parts)
-
-    def leave_out(self, message: Message) -> None:
-        """Note that *message* cannot be decoded: what it should hold is sent again, and is new."""
-        _keep(self._unreadable, _place_of(message.delivered), None)
-
-    async def _look_until(self, last: Delivered, created: str) -> None:
-        if last.sequence <= self._last:
-            return
-        if last.sequence > self._last + 1:
-            wanted = scan.Range(first=self._last + 1, last=last.sequence - 1)
-            looking = scan.Scan(self._js, self._stream, wanted, created=created, headers_only=True)
-            async with contextlib.aclosing(looking.batches()) as parts:
-                async for taken in parts:
-                    for delivered in taken:
-                        self._learn(delivered)
-        self._learn(last)
-        self._last = last.sequence
-
-    def _learn(self, delivered: Delivered) -> None:
-        read = _read(self._subjects, self._partition, delivered)
-        if read is None or read.batch is None:
-            return
-        if not has_its_size(read.batch, delivered.message.headers):
-            return
-        if _place_of(delivered) in self._unreadable:
-            return
-        name = (read.host, read.batch.source)
-        # At the end, as the one that wrote last.
-        decision = decide(self._known.pop(name, NOTHING), read.batch)
-        self._known[name] = decision.after
-        if len(self._known) > SOURCES_MAX:
-            del self._known[next(iter(self._known))]
-        if read.batch.resend:
-            ranges = [(part.start, part.end) for part in decision.ranges]
-            _keep(self._decided, _place_of(delivered), ranges)
-
-
-# A message of a stream: a sequence is given again after a roll-back, and then with another time.
-_Place = tuple[int, int]
-
-
-def _place_of(delivered: Delivered) -> _Place:
-    return delivered.sequence, delivered.time_ns
-
-
-def _keep(kept: dict[_Place, T], place: _Place, value: T) -> None:
-    """Keep *value* for *place*, and forget the oldest beyond `PLACES_MAX`."""
-    kept[place] = value
-    if len(kept) > PLACES_MAX:
-        del kept[next(iter(kept))]
-
-
 def is_for_another(delivered: Delivered, consumer: str) -> bool:
     """Return whether the message is one that another consumer had given up, and only it gets."""
     if RETRY_FOR.encode() not in delivered.message.headers:
@@ -434,10 +325,3 @@ def is_for_another(delivered: Delivered, consumer: str) -> bool:
     fields = [line.partition(b":") for line in delivered.message.headers.split(b"\r\n")]
     names = [value.strip() for name, _, value in fields if name == RETRY_FOR.encode()]
     return bool(names) and consumer.encode() not in names
-
-
-def _read(subjects: Subjects, partition: int, delivered: Delivered) -> Read | None:
-    try:
-        return read_message(subjects, partition, delivered)
-    except BadMessage:
-        return None

@@ -19,12 +19,13 @@ from pathlib import Path
 from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.message import PROCESSED, Batch, Message, Outcome
+from logpipeline.consuming.missed import Misses
 from logpipeline.consuming.options import KV, ConsumeError, ReaderBusy, StateForeign
 from logpipeline.consuming.partition_reader import NS, PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.filelock import FileLock, FileLocked
-from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import (
     CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
@@ -42,7 +43,6 @@ VERSION = 1
 
 log = logging.getLogger(__name__)
 
-FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
 # So many skipped messages are kept until a message behind them is processed.
@@ -157,6 +157,7 @@ class OrderedReader(PartitionReader):
         # Former readers may have processed what is handed out up to here.
         self._may_repeat_until = 0
         self._redo: Batch | None = None
+        self._misses = Misses(reading, self.stream, partition)
 
     # --- Where it stands
 
@@ -181,17 +182,23 @@ class OrderedReader(PartitionReader):
                 self._resume_until, self._deaths = self._progress.working, self._progress.begun
         stream = await self._stream()
         if self._progress is None:
-            time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
-            position = StreamPosition(stream.created, self.consumer.done, time_ns or 0)
+            done = self.consumer.done
+            if not self.consumer.deliveries:
+                # Nobody reads yet what is deleted before its first reader begins.
+                done = max(done, stream.first - 1)
+            time_ns = await time_at(self.reading.js, self.stream, stream, done)
+            position = StreamPosition(stream.created, done, time_ns or 0)
             await self._save(ReadProgress(position))
+        await self._look_for_all_missed(stream)
         self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
         self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
 
-    async def _stream(self) -> StreamState:
+    async def _stream(self, read: StreamPosition | None = None) -> StreamState:
         """Return the stream as it is now.
 
         Raises:
-            StateForeign: it is not the one of our position any more.
+            StateForeign: it is not the one of our position, or of what was *read* behind it, any
+                more.
             NotSent, OutcomeUnknown, ApiError: the server could not be asked.
         """
         info = await self.reading.js.stream_info(self.stream)
@@ -199,7 +206,7 @@ class OrderedReader(PartitionReader):
             raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
         stream = state_of(info)
         if self._progress is not None:
-            position = self._progress.position
+            position = read or self._progress.position
             found = await time_at(self.reading.js, self.stream, stream, position.sequence)
             self._judge(judge(position, stream, found), position)
         return stream
@@ -255,8 +262,7 @@ class OrderedReader(PartitionReader):
 
     # --- What comes next
 
-    async def next(self) -> Batch:
-        """Return the next messages to be processed, as soon as there are some."""
+    async def _next(self) -> Batch:
         if self._redo is not None:
             await asyncio.sleep(self.backoff_s(self._redo.tries))
             again, self._redo = self._redo, None
@@ -293,7 +299,8 @@ class OrderedReader(PartitionReader):
         self._looked_at_s = now_s
         try:
             found = await find(self.reading.js, self.stream, self.consumer.name)
-            await self._stream()
+            stream = await self._stream()
+            await self._look_for_all_missed(stream)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             log.debug("not looked", extra={"stream": self.stream, "reason": str(error)})
             if isinstance(error, ApiError) and error.err_code in GONE:
@@ -314,6 +321,7 @@ class OrderedReader(PartitionReader):
         while found := await self._stored_behind(after):
             if messages if until == NEXT_ALONE else found.sequence > until:
                 break
+            await self._look_for_missed(after, found)
             after = found.sequence
             message = await self.admit(found, self._created, was_begun=True)
             if message is not None:
@@ -347,12 +355,15 @@ class OrderedReader(PartitionReader):
     async def _collect(self) -> list[Message]:
         """Return messages that are there, in order and without a gap, as many as make a batch."""
         messages: list[Message] = []
-        last, most = self.sequence, self.options.batch_max
+        assert self._progress is not None
+        read, most = self._progress.position, self.options.batch_max
+        last = read.sequence
         while len(messages) < most:
-            delivered = await self._following(last)
+            delivered = await self._following(read)
             if delivered is None:
                 break
             last = delivered.sequence
+            read = replace(read, sequence=last, time_ns=delivered.time_ns)
             message = None
             if last not in self._passed:
                 message = await self.admit(delivered, self._created)
@@ -376,10 +387,15 @@ class OrderedReader(PartitionReader):
             await self._advance([self._passed[last]])
         return messages
 
-    async def _following(self, last: int) -> Delivered | None:
-        """Return the message behind *last*, or None where none is there yet."""
+    async def _following(self, read: StreamPosition) -> Delivered | None:
+        """Return the message behind what was *read*, or None where none is there yet."""
+        last = read.sequence
         while self.queue and self.queue[0].sequence <= last:
             known = self.queue.popleft()
+            if 0 < read.time_ns < known.time_ns:
+                # Stored later, with a number that was given before: the server may have lost its
+                # end, and a reader that is never idle would not look.
+                await self._check(read)
             self.reading.counts.redelivered += 1
             await self.book.add(replies_of([known]), 0)
         upcoming = self.queue[0].sequence if self.queue else 0
@@ -389,9 +405,57 @@ class OrderedReader(PartitionReader):
         if is_gap:
             stored = await self._stored_behind(last)
             if stored is not None and (not upcoming or stored.sequence < upcoming):
+                await self._look_for_missed(last, stored)
                 return stored
             self._fill_until = 0 if stored is None else self._fill_until
-        return self.queue.popleft() if self.queue else None
+        if not self.queue:
+            return None
+        await self._look_for_missed(last, self.queue[0])
+        return self.queue.popleft()
+
+    async def _check(self, read: StreamPosition) -> None:
+        """Raise `StateForeign` where the stream is not the one of what was *read* any more."""
+        while True:
+            try:
+                await self._stream(read)
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                await self._wait_for_server(error)
+            else:
+                return
+
+    async def _look_for_missed(self, last: int, found: Delivered) -> None:
+        """Note what the server deleted of the messages between *last* and *found*, the next one
+        that there is. What a person took out of the stream's midst is not meant.
+        """
+        while self.consumer.is_whole and found.sequence > last + 1:
+            try:
+                first = min(await self.first_stored(self._created), found.sequence)
+                await self._note_missed(last, first, found.time_ns)
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                await self._wait_for_server(error)
+            else:
+                return
+
+    async def _look_for_all_missed(self, stream: StreamState) -> None:
+        """Note what the server deleted where no message is left to show it."""
+        if not stream.messages:
+            await self._note_missed(self.sequence, stream.last + 1)
+
+    async def _note_missed(self, last: int, first: int, before_ns: int = 0) -> None:
+        """Note that the messages between *last* and *first*, of which none was read, are gone."""
+        if not self.consumer.is_whole or first <= last + 1:
+            return
+        if self.claim is not None:
+            # One that was frozen would name what its successor has read.
+            await self.claim.check()
+        assert self._progress is not None
+        await self._misses.note(
+            self._progress.position.created,
+            last + 1,
+            first - 1,
+            after=self._progress.position.time_ns,
+            before=before_ns,
+        )
 
     async def _stored_behind(self, sequence: int) -> Delivered | None:
         """Return the first message behind *sequence* as it stands in the stream."""
@@ -443,14 +507,6 @@ class OrderedReader(PartitionReader):
             else:
                 self._checked_at_s = now_s
                 return
-
-    async def _wait_for_server(self, error: Exception) -> None:
-        """Wait until it is worth to ask once more; raise *error* where it is not."""
-        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
-            raise error
-        log.debug("asked in vain", extra={"stream": self.stream, "reason": str(error)})
-        await self.reading.js.connection.wait_connected()
-        await asyncio.sleep(FETCH_AGAIN_S)
 
     @property
     def owes(self) -> bool:

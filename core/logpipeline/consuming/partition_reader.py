@@ -21,10 +21,10 @@ from logpipeline.consuming.message import (
     Batch,
     Message,
     Outcome,
-    Resends,
     is_for_another,
 )
 from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeError, ConsumeOptions, Stopped
+from logpipeline.consuming.resends import Resends
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.event_times import NONE, EventTimes
 from logpipeline.letter_room import LetterRoom
@@ -32,6 +32,7 @@ from logpipeline.nats.connection import Connection, Denied, NotSent, OutcomeUnkn
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.spec import LogPipeline
+from logpipeline.streamstate import state_of
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, decode_payload
 
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 TAKE_S = 1.0
 REOPEN_S = 0.2
+FETCH_AGAIN_S = 0.2
 # Waits between tries where the consumer names none; the last one repeats.
 BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
 NS = 1_000_000_000
@@ -119,7 +121,9 @@ class Counts:
     Handed out and *processed*; *retried* batches; put aside as *dead_letters*. Passed over since
     they were processed before (*redelivered*; where work is shared: handed out again), are older
     than the option max_age (*expired*), hold only lines that came before (*sent_again*), or are for
-    another consumer (*for_others*).
+    another consumer (*for_others*). *missed* are those that the server deleted before they were
+    read; *possible_repeats* were handed out although a shipper had sent them again, since the
+    stream no longer held what was before them.
     """
 
     processed: int = 0
@@ -129,6 +133,8 @@ class Counts:
     for_others: int = 0
     retried: int = 0
     dead_letters: int = 0
+    missed: int = 0
+    possible_repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,10 @@ class PartitionReader(ABC):
         self._resends = self._new_resends()
 
     def _new_resends(self) -> Resends:
-        return Resends(self.reading.js, self.reading.subjects, self.stream, self.partition)
+        reading = self.reading
+        return Resends(
+            reading.js, reading.subjects, self.stream, self.partition, reading.options.name
+        )
 
     async def open(self) -> None:
         """Begin to read, or begin again after a cut, as soon as the server answers.
@@ -219,8 +228,19 @@ class PartitionReader(ABC):
     async def prepare(self) -> None:
         """Get ready to read `consumer` from where it is."""
 
-    @abstractmethod
     async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some.
+
+        Raises:
+            ConsumeError: it cannot be read on; the message says what to do.
+        """
+        try:
+            return await self._next()
+        except Denied as error:
+            raise ConsumeError(str(error)) from error
+
+    @abstractmethod
+    async def _next(self) -> Batch:
         """Return the next messages to be processed, as soon as there are some."""
 
     @abstractmethod
@@ -301,6 +321,24 @@ class PartitionReader(ABC):
             pulls=1,
         )
 
+    async def _wait_for_server(self, error: Exception) -> None:
+        """Wait until it is worth to ask once more; raise *error* where it is not."""
+        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
+            raise error
+        log.debug("asked in vain", extra={"stream": self.stream, "reason": str(error)})
+        await self.reading.js.connection.wait_connected()
+        await asyncio.sleep(FETCH_AGAIN_S)
+
+    async def first_stored(self, created: str) -> int:
+        """Return the first message that the stream holds; 0 where it is not the one that was
+        *created* then.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        info = await self.reading.js.stream_info(self.stream)
+        return state_of(info).first if info is not None and info["created"] == created else 0
+
     # What both kinds of partition readers do with messages.
 
     async def admit(
@@ -327,6 +365,8 @@ class PartitionReader(ABC):
         if is_again and not await self._resends.cut(message, created):
             counts.sent_again += 1
             return None
+        if is_again and self._resends.may_repeat(message):
+            counts.possible_repeats += 1
         return message
 
     def _can_be_decoded(self, message: Message) -> bool:

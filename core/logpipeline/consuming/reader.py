@@ -20,6 +20,7 @@ from logpipeline.consuming.claims import Claims, may_take
 from logpipeline.consuming.consumer import find
 from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
 from logpipeline.consuming.message import PROCESSED, UNREADABLE, Batch, Outcome
+from logpipeline.consuming.missed import missed_key
 from logpipeline.consuming.options import (
     KV,
     BadOption,
@@ -42,7 +43,6 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.spec import LogPipeline
-from logpipeline.subjects import key_value_subject
 
 NS = 1_000_000_000
 
@@ -94,12 +94,12 @@ async def _forget(
     for partition in range(pipeline.stream_count):
         if not is_listed:
             await js.consumer_delete(pipeline.names.stream(partition), options.name)
-        key = key_value_subject(bucket.name, claim_key(options.name, partition))
-        try:
-            await js.call(f"STREAM.PURGE.{bucket.stream}", {"filter": key})
-        except ApiError as error:
-            if error.err_code != STREAM_NOT_FOUND:
-                raise
+        for key in (claim_key(options.name, partition), missed_key(options.name, partition)):
+            try:
+                await bucket.erase(key)
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND:
+                    raise
     if options.state not in (None, KV):
         Path(str(options.state)).unlink(missing_ok=True)
 

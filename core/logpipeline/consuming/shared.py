@@ -8,8 +8,10 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from logpipeline.consuming.message import PROCESSED, Batch, Message, Outcome
+from logpipeline.consuming.missed import Misses
 from logpipeline.consuming.options import Stopped
 from logpipeline.consuming.partition_reader import (
     ACK,
@@ -19,6 +21,8 @@ from logpipeline.consuming.partition_reader import (
     replies_of,
 )
 from logpipeline.failpoints import reach
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import StreamPosition
 from logpipeline.streamstate import Verdict, judge, state_of, time_at
@@ -27,6 +31,22 @@ from logpipeline.streamstate import Verdict, judge, state_of, time_at
 ENDED = "its reader ended before it was processed, and maxDeliver allows no other delivery"
 
 log = logging.getLogger(__name__)
+
+
+class LastDelivery(NamedTuple):
+    """The last delivery that is known, to any member, and the highest message that was delivered;
+    0 where none is known.
+    """
+
+    delivery: int
+    sequence: int
+
+    def followed_by(self, delivered: Delivered) -> LastDelivery:
+        """Return this after *delivered*, which may have come before."""
+        return LastDelivery(delivered.delivery, max(self.sequence, delivered.sequence))
+
+
+NO_DELIVERY = LastDelivery(0, 0)
 
 
 class SharedReader(PartitionReader):
@@ -43,6 +63,8 @@ class SharedReader(PartitionReader):
         self._former = ""
         # The last message of the stream that we saw.
         self._seen = StreamPosition("", 0, 0)
+        self._delivered = NO_DELIVERY
+        self._misses = Misses(reading, self.stream, partition)
 
     def last_read(self) -> int | None:
         """Return None: there is no position."""
@@ -59,6 +81,8 @@ class SharedReader(PartitionReader):
             if judge(seen, stream, found) is not Verdict.GOOD:
                 self._forget_stream()
         self._created = stream.created
+        if not self._delivered.delivery:
+            self._delivered = LastDelivery(self.consumer.deliveries, self.consumer.delivered)
 
     def _forget_stream(self) -> None:
         """Forget what is true of the former stream only: another one gives the same numbers to
@@ -70,6 +94,7 @@ class SharedReader(PartitionReader):
         )
         self._former, self._seen = self._created, StreamPosition("", 0, 0)
         self._resends = self._new_resends()
+        self._delivered = NO_DELIVERY
         self.queue.clear()
         for message in (*self._in_hand, *self._singles):
             # There is nothing to be acknowledged any more.
@@ -84,8 +109,7 @@ class SharedReader(PartitionReader):
         if is_connected and self._reader is not None and self._reader.has_ended:
             await self.open()
 
-    async def next(self) -> Batch:
-        """Return the next messages to be processed, as soon as there are some."""
+    async def _next(self) -> Batch:
         if self._singles:
             self._in_hand, self._is_single = [self._singles.popleft()], True
             tries = self._in_hand[0].delivery - 1
@@ -95,6 +119,8 @@ class SharedReader(PartitionReader):
             messages = self._in_hand = []
             while self.queue and len(messages) < self.options.batch_max:
                 delivered = self.queue[0]
+                await self._look_for_missed(delivered)
+                self._delivered = self._delivered.followed_by(delivered)
                 if delivered.sequence > self._seen.sequence:
                     place = (delivered.sequence, delivered.time_ns)
                     self._seen = StreamPosition(self._created, *place)
@@ -110,6 +136,34 @@ class SharedReader(PartitionReader):
                 is_again = tries > 0
                 return Batch(messages, created=self._created, may_repeat=is_again, tries=tries)
             await self.fill_queue()
+
+    async def _look_for_missed(self, delivered: Delivered) -> None:
+        """Note what the server deleted before it was delivered to any member."""
+        left_out = self._left_out(delivered)
+        if left_out <= 0 or not self.consumer.is_whole:
+            return
+        while True:
+            try:
+                stored = await self.first_stored(self._created)
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                await self._wait_for_server(error)
+            else:
+                break
+        last = min(stored, delivered.sequence) - 1
+        first = last - min(left_out, last - self._delivered.sequence) + 1
+        if first <= last:
+            await self._misses.note(
+                self._created, first, last, after=self._seen.time_ns, before=delivered.time_ns
+            )
+
+    def _left_out(self, delivered: Delivered) -> int:
+        """Return how many messages no member got between the last delivery that came here and this
+        one: the numbers of deliveries have no gap. What came to others again may hide some of them.
+        """
+        known = self._delivered
+        if not known.delivery or delivered.sequence <= known.sequence:
+            return 0
+        return (delivered.sequence - known.sequence) - (delivered.delivery - known.delivery)
 
     async def begin(self, batch: Batch) -> None:
         """Acknowledge what is not waited for: fire and forget."""

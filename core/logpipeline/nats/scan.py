@@ -14,8 +14,15 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logpipeline.nats.connection import Listener, NoResponders, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import (
+    Denied,
+    Listener,
+    NoResponders,
+    NotSent,
+    OutcomeUnknown,
+)
 from logpipeline.nats.jetstream import (
+    CONSUMER_EXISTS,
     CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
     UNAVAILABLE,
@@ -39,6 +46,8 @@ _END, _NONE, _NO_RESPONDERS = 204, 404, 503
 
 # A consumer that is no longer read is removed by the server.
 INACTIVE_NS = 60 * 1_000_000_000
+# One whose name is given is in the way of the next one of that name.
+NAMED_INACTIVE_NS = 10 * 1_000_000_000
 PULL_BYTES = 2 * 1024 * 1024
 TAKE_TIMEOUT_S = 1.0
 REOPEN_AFTER_S = 0.5
@@ -209,7 +218,8 @@ class Range:
 
 class Scan:
     """One reading of *stream*, which was *created* then, if that matters; *sequence* is the last
-    message that was given.
+    message that was given. *name* is that of the consumer it reads by, for those whose rights name
+    it; one scan of a name waits for the other.
     """
 
     def __init__(
@@ -222,8 +232,11 @@ class Scan:
         subject: str | None = None,
         headers_only: bool = False,
         pull_bytes: int = PULL_BYTES,
+        name: str = "",
     ) -> None:
         self.sequence = 0
+        self._name = name
+        self._is_made = False
         self._js = js
         self._stream = stream
         self._wanted = wanted
@@ -239,20 +252,25 @@ class Scan:
         Raises:
             StreamChanged: what follows does not continue it.
             ApiError: the server refuses to read.
+            Denied: we lack a right, and no time helps.
         """
         while not self._is_done:
             await self._js.connection.wait_connected()
-            name = f"scan-{secrets.token_hex(8)}"
-            with contextlib.suppress(NotSent, OutcomeUnknown, ReaderClosed, _Interrupted):
-                try:
-                    pending = await self._open(name)
-                    if pending or self._wanted.last is None:
-                        async with contextlib.aclosing(self._read(name)) as parts:
-                            async for taken in parts:
-                                yield taken
-                    else:
-                        self._is_done = True
-                finally:
+            name = self._name or f"scan-{secrets.token_hex(8)}"
+            try:
+                pending = await self._open(name)
+                if pending or self._wanted.last is None:
+                    async with contextlib.aclosing(self._read(name)) as parts:
+                        async for taken in parts:
+                            yield taken
+                else:
+                    self._is_done = True
+            except Denied:
+                raise
+            except (NotSent, OutcomeUnknown, ReaderClosed, _Interrupted):
+                pass
+            finally:
+                if self._is_made:
                     with contextlib.suppress(NotSent, OutcomeUnknown, ApiError):
                         await self._js.consumer_delete(self._stream, name)
             if not self._is_done:
@@ -262,12 +280,34 @@ class Scan:
     async def _open(self, name: str) -> int:
         try:
             await self._check_stream()
+            # Or it is not known whether it is.
+            self._is_made = True
             info = await self._js.consumer_create(self._stream, self._config(name), action="create")
         except ApiError as error:
+            if error.err_code == CONSUMER_EXISTS:
+                self._is_made = False
+                await self._check_is_scan(name)
+                raise _Interrupted from error
             if error.code == UNAVAILABLE:
                 raise _Interrupted from error
             raise
         return int(info["num_pending"])
+
+    async def _check_is_scan(self, name: str) -> None:
+        """Raise an error where the consumer *name* is not one of a scan, which will be gone."""
+        try:
+            info = await self._js.call(f"CONSUMER.INFO.{self._stream}.{name}")
+        except ApiError as error:
+            if error.err_code == CONSUMER_NOT_FOUND:
+                return
+            raise
+        if info["config"].get("durable_name"):
+            raise ApiError(
+                f"CONSUMER.CREATE.{self._stream}.{name}",
+                400,
+                CONSUMER_EXISTS,
+                f"consumer {name} is in the way of a reader's own: rename it",
+            )
 
     async def _check_stream(self) -> None:
         info = await self._js.stream_info(self._stream)
@@ -331,7 +371,7 @@ class Scan:
             "mem_storage": True,
             "num_replicas": 1,
             "headers_only": self._headers_only,
-            "inactive_threshold": INACTIVE_NS,
+            "inactive_threshold": NAMED_INACTIVE_NS if self._name else INACTIVE_NS,
             "deliver_policy": "by_start_sequence",
         }
         if self._subject is not None:

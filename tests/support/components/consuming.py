@@ -18,13 +18,14 @@ from typing import Any
 import yaml
 
 import warm
+from logpipeline import checksum
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline, load
-from logpipeline.wire import Batch, encode_headers, message_id, source_key
+from logpipeline.wire import Batch, Checksums, encode_headers, message_id, source_key
 from waiting import eventually
 
 PARTITIONS = 3
@@ -56,6 +57,8 @@ class Streams:
     written: list[str] = field(default_factory=list)
     readers: list[Reading] = field(default_factory=list)
     _offsets: Counter[str] = field(default_factory=Counter)
+    _content: dict[str, bytearray] = field(default_factory=dict)
+    _again: int = 0
 
     @property
     def pipeline(self) -> LogPipeline:
@@ -83,9 +86,13 @@ class Streams:
     async def store(
         self, host: str, start: int, data: bytes, *, again: bool = False, broken: bool = False
     ) -> None:
-        """Store *data* as the bytes from *start* of the host's file, maybe *again*, or *broken*: it
-        says that it is compressed, and is not.
+        """Store *data* as the bytes from *start* of the host's file, as shippers do, with the sums
+        of all before; maybe *again*, or *broken*: it says that it is compressed, and is not.
         """
+        content = self._content.setdefault(host, bytearray())
+        content.extend(bytes(max(0, start - len(content))))
+        content[start : start + len(data)] = data
+        before = checksum.extend(checksum.NOTHING, bytes(content[:start]))
         batch = Batch(
             source="/var/log/app.log",
             generation=GENERATION,
@@ -95,9 +102,11 @@ class Streams:
             format="plain",
             resend=again,
             compressed=broken,
+            checksums=Checksums.around(data, before),
         )
         key = source_key("test", host, batch.source)
-        name = message_id(key, batch, attempt="again" if again else "")
+        self._again += again
+        name = message_id(key, batch, attempt=f"again{self._again}" if again else "")
         await self.js.publish(self.subject(host), data, encode_headers(batch, name))
 
     def subject(self, host: str) -> str:
