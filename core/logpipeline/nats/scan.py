@@ -373,6 +373,9 @@ class Scan:
             "headers_only": self._headers_only,
             "inactive_threshold": NAMED_INACTIVE_NS if self._name else INACTIVE_NS,
             "deliver_policy": "by_start_sequence",
+            # The server takes the making of a consumer like one that is there for the same request,
+            # and two scans of a name would share its messages.
+            "metadata": {"scan": secrets.token_hex(8)},
         }
         if self._subject is not None:
             config["filter_subject"] = self._subject
