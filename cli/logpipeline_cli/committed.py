@@ -114,7 +114,7 @@ class Lost(NamedTuple):
 
 
 class Incomplete(Exception):
-    """A file holds less than what is committed: *missing* bytes of its end are not there."""
+    """A file is shorter than its committed length, by *missing* bytes."""
 
     def __init__(self, missing: int) -> None:
         super().__init__(f"{missing} bytes are not there")

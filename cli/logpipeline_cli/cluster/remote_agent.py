@@ -136,7 +136,7 @@ class FolderFiles:
                 now = rows[key] if rows[key].is_rotated else newer.get(key)
                 if file is not None and now is not None and now.file == rows[key].file:
                     opened[key] = (now, file)
-            # What is not there, though the list is the same, is gone and not renamed.
+            # The newer listing has the same name, and there is no such file: it was removed.
             gone = {
                 key
                 for key, file in tried.items()

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join(f"deleted {each}" for each in deleted) or "there was nothing to delete")
     table = expand_local(pipeline, layout.data).spec.table.path
     if args.with_data and table:
-        print(f"kept the table in {table}, which others may read: delete it there if nobody does")
+        print(f"kept the table in {table}: delete it there if nobody reads it")
     return EXIT_OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from logpipeline.nats.bucket import Bucket
@@ -54,8 +54,10 @@ async def show(target: Target, args: argparse.Namespace) -> int:
     return _said(unlisted)
 
 
-def _said(left_out: Iterator[str] | list[str] | tuple[()]) -> int:
-    """Print what is left out to standard error, and return the exit code."""
+def _said(left_out: Iterable[str]) -> int:
+    """Print the sentences about losses that were left out to standard error; return the exit
+    code.
+    """
     sentences = list(left_out)
     for each in sentences:
         print(printable(each), file=sys.stderr)

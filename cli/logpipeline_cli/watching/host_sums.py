@@ -13,7 +13,7 @@ from typing import Any
 from logpipeline.partition import partition_of
 from logpipeline_cli.watching.last_answers import LastAnswer
 from logpipeline_cli.watching.rows import HostRow, Rate, SourceRow
-from logpipeline_cli.watching.series import Counters
+from logpipeline_cli.watching.series import Counters, rise
 
 # Hosts that are watched, those of which most is missing or waits: each takes 5 KB for its rates.
 HOSTS_MAX = 5000
@@ -163,8 +163,7 @@ class HostSums:
         """Take the counters of *row*, which its shipper said at *at_s*.
 
         Return how many lines and bytes were shipped since the last look, and for how long the
-        oldest waiting byte had waited at most. Counters that fell began anew at 0, but for those
-        that *may fall*.
+        oldest waiting byte had waited at most.
         """
         lines, done = row.get("lines", 0), row.get("acked_bytes", 0)
         waiting = row.get("backlog_bytes", 0)
@@ -183,8 +182,8 @@ class HostSums:
         if before is None:
             return 0, 0, at_s - cleared_s
         return (
-            _rise(before.lines, lines, may_fall=may_fall),
-            _rise(before.bytes, done, may_fall=may_fall),
+            rise(before.lines, lines, may_fall=may_fall),
+            rise(before.bytes, done, may_fall=may_fall),
             at_s - cleared_s,
         )
 
@@ -211,9 +210,3 @@ class HostSums:
             lost_bytes=size.sizes["lost_bytes"],
             silent_s=max(size.silent_s, default=0.0),
         )
-
-
-def _rise(before: float, now: float, *, may_fall: bool) -> float:
-    if now >= before:
-        return now - before
-    return 0.0 if may_fall else now

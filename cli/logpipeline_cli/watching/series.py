@@ -19,6 +19,15 @@ TOTALS_MAX = 60
 _BARS = "▁▂▃▄▅▆▇█"
 
 
+def rise(before: float, now: float, *, may_fall: bool) -> float:
+    """Return by how much a counter rose. One that fell began anew at 0, but for one that *may
+    fall*: that did not rise.
+    """
+    if now >= before:
+        return now - before
+    return 0.0 if may_fall else now
+
+
 @dataclass(slots=True)
 class Series:
     """The rates of one counter, per second."""
@@ -34,14 +43,11 @@ class Series:
         return sum(last) / len(last) if last else 0.0
 
     def observe(self, at_s: float, value: float, *, may_fall: bool = False) -> None:
-        """Take the *value* of the counter at *at_s*. A counter that fell began anew at 0, but for
-        one that *may fall*: that did not rise.
-        """
+        """Take the *value* of the counter at *at_s*; see `rise`."""
         span_s = at_s - self.at_s
         if span_s <= 0:
             return
-        rise = value - self.value if value >= self.value else 0 if may_fall else value
-        self.rates.append(rise / span_s)
+        self.rates.append(rise(self.value, value, may_fall=may_fall) / span_s)
         self.at_s, self.value = at_s, value
 
 

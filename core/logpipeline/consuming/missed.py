@@ -4,21 +4,18 @@ in the pipeline's bucket, where `status` finds them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 
 from logpipeline.consuming.message import moment_of
 from logpipeline.consuming.partition_reader import Reading
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
-from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.records import BadRecord
 from logpipeline.tables.progress import Missed, MissedRange
 
 log = logging.getLogger(__name__)
-
-WRITE_AGAIN_S = 0.2
 
 
 # The keys of all consumers and partitions.
@@ -86,12 +83,7 @@ class Misses:
             except Conflict:
                 continue
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                is_trouble = not isinstance(error, ApiError) or error.is_trouble
-                if isinstance(error, Denied) or not is_trouble:
-                    raise
-                log.debug("not kept yet", extra={"key": self._key, "reason": str(error)})
-                await self._reading.js.connection.wait_connected()
-                await asyncio.sleep(WRITE_AGAIN_S)
+                await self._reading.js.wait_after(error)
             else:
                 return
 

@@ -419,7 +419,7 @@ class OrderedReader(PartitionReader):
             try:
                 await self._stream(read)
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                await self._wait_for_server(error)
+                await self.reading.js.wait_after(error)
             else:
                 return
 
@@ -432,7 +432,7 @@ class OrderedReader(PartitionReader):
                 first = min(await self.first_stored(self._created), found.sequence)
                 await self._note_missed(last, first, found.time_ns)
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                await self._wait_for_server(error)
+                await self.reading.js.wait_after(error)
             else:
                 return
 
@@ -465,7 +465,7 @@ class OrderedReader(PartitionReader):
                     self.stream, sequence + 1, self.consumer.filter
                 )
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                await self._wait_for_server(error)
+                await self.reading.js.wait_after(error)
             else:
                 headers_only = bool(self.consumer.config.get("headers_only"))
                 return _delivered(stored, headers_only=headers_only) if stored else None
@@ -503,7 +503,7 @@ class OrderedReader(PartitionReader):
             try:
                 await self.claim.check()
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                await self._wait_for_server(error)
+                await self.reading.js.wait_after(error)
             else:
                 self._checked_at_s = now_s
                 return

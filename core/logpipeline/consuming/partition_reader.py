@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 
 TAKE_S = 1.0
 REOPEN_S = 0.2
-FETCH_AGAIN_S = 0.2
 # Waits between tries where the consumer names none; the last one repeats.
 BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
 NS = 1_000_000_000
@@ -320,14 +319,6 @@ class PartitionReader(ABC):
             pull_messages=min(self.options.batch_max, most),
             pulls=1,
         )
-
-    async def _wait_for_server(self, error: Exception) -> None:
-        """Wait until it is worth to ask once more; raise *error* where it is not."""
-        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
-            raise error
-        log.debug("asked in vain", extra={"stream": self.stream, "reason": str(error)})
-        await self.reading.js.connection.wait_connected()
-        await asyncio.sleep(FETCH_AGAIN_S)
 
     async def first_stored(self, created: str) -> int:
         """Return the first message that the stream holds; 0 where it is not the one that was

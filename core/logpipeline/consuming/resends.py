@@ -4,7 +4,6 @@ it does not know whether the server has stored it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections import deque
@@ -18,7 +17,7 @@ from logpipeline.deduplication import NOTHING, SourceState, decide
 from logpipeline.extents import Sums
 from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats import scan
-from logpipeline.nats.connection import Denied, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
@@ -37,7 +36,6 @@ PLACES_MAX = 10_000
 # Messages of a stream whose places are kept, to look at those that stand for a resend. Older ones
 # are believed by their headers.
 HELD_MAX = 50_000
-ASK_AGAIN_S = 0.2
 
 # A message of a stream: a sequence is given again after a roll-back, and then with another time.
 _Place = tuple[int, int]
@@ -198,11 +196,8 @@ class Resends:
         while True:
             try:
                 stored = await self._js.next_from_leader(self._stream, place[0])
-            except Denied:
-                raise
-            except (NotSent, OutcomeUnknown):
-                await self._js.connection.wait_connected()
-                await asyncio.sleep(ASK_AGAIN_S)
+            except (NotSent, OutcomeUnknown) as error:
+                await self._js.wait_after(error)
             else:
                 break
         if stored is None or (stored.sequence, stored.time_ns) != place:

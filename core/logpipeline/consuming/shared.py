@@ -146,7 +146,7 @@ class SharedReader(PartitionReader):
             try:
                 stored = await self.first_stored(self._created)
             except (NotSent, OutcomeUnknown, ApiError) as error:
-                await self._wait_for_server(error)
+                await self.reading.js.wait_after(error)
             else:
                 break
         last = min(stored, delivered.sequence) - 1

@@ -4,14 +4,16 @@ know.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from logpipeline import json_text
-from logpipeline.nats.connection import Connection, OutcomeUnknown
+from logpipeline.nats.connection import Connection, Denied, OutcomeUnknown
 from logpipeline.nats.session import RawMessage
 
 # Error codes of nats-server (its errors.json).
@@ -26,7 +28,11 @@ WRONG_LAST_SEQUENCE_CONSTANT = 10164
 STREAM_STORE_FAILED = 10077
 STILL_IN_PROCESS = 10158
 
+log = logging.getLogger(__name__)
+
 API_TIMEOUT_S = 5.0
+# After an answer that did not come, or one that a server in trouble gave.
+ASK_AGAIN_S = 0.2
 # Of one answer. A server names up to 100,000 subjects at a time, and a value takes some 100 bytes
 # here, thirty times what its text may have: a hostile server could fill the memory by one answer.
 ANSWER_VALUES_MAX = 500_000
@@ -81,6 +87,16 @@ class JetStream:
         self.connection = connection
         domain = connection.options.js_domain
         self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
+
+    async def wait_after(self, error: Exception) -> None:
+        """Wait until it is worth to ask once more after *error*; raise it where that is in vain,
+        since a right is lacking, or the request is wrong.
+        """
+        if isinstance(error, Denied) or (isinstance(error, ApiError) and not error.is_trouble):
+            raise error
+        log.debug("asked in vain", extra={"reason": str(error)})
+        await self.connection.wait_connected()
+        await asyncio.sleep(ASK_AGAIN_S)
 
     async def call(
         self, request: str, body: dict[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S

@@ -30,7 +30,7 @@ from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import EARLIEST, Place, Position
 from logpipeline_spark.source.ranges import RangeTask
 from logpipeline_spark.table.files import FileEntry, Range
-from logpipeline_spark.table.state import Cover
+from logpipeline_spark.table.state import Cover, adjoined
 from logpipeline_spark.table.writer import TableWriter
 
 log = logging.getLogger(__name__)
@@ -347,12 +347,8 @@ def _lost(
     wrote them: those at *sequences*.
     """
     pairs = [pair for each in parts if each.stream == name for pair in each.lost]
-    gone: list[Range] = []
-    for first, last in sorted([*pairs, *((each, each) for each in sequences)]):
-        if gone and gone[-1].last + 1 == first:
-            first = gone.pop().first
-        gone.append(Range(end.incarnation, first, last))
-    return tuple(gone)
+    ordered = sorted([*pairs, *((each, each) for each in sequences)])
+    return adjoined(Range(end.incarnation, first, last) for first, last in ordered)
 
 
 def _named(

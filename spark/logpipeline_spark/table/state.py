@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -84,7 +84,7 @@ class Cover:
             read[stream], count = _without_old_holes(joined)
             unlisted[stream] += count
         for stream, parts in (lost or {}).items():
-            listed = _adjoined((*gone.get(stream, ()), *parts))
+            listed = adjoined((*gone.get(stream, ()), *parts))
             gone[stream] = listed[-LOSSES_LISTED_MAX:]
             unlisted[stream] += sum(map(_size, listed[:-LOSSES_LISTED_MAX]))
         return Cover(read, gone, +unlisted)
@@ -173,7 +173,7 @@ def _without_old_holes(ranges: tuple[Range, ...]) -> tuple[tuple[Range, ...], in
     return tuple(made), count
 
 
-def _adjoined(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+def adjoined(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """Return *ranges*, with those joined that continue the one before."""
     made: list[Range] = []
     for found in ranges:
