@@ -42,6 +42,7 @@ class Stream:
     """
 
     connection = Connection()
+    wait_after = JetStream.wait_after
 
     def __init__(self) -> None:
         self.times = {number: number for number in range(1, 5)}
