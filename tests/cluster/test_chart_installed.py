@@ -88,7 +88,6 @@ def test_chart_objects_are_taken_by_a_real_api_server(
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("alone")
 async def test_chart_installs_and_its_test_finds_the_line(
     cluster: Cluster, namespace: str, images: dict[str, str]

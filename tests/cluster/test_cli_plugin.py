@@ -90,7 +90,6 @@ def text_of(first: int, end: int) -> str:
     return "".join(f"line {number:05d}\n" for number in range(first, end))
 
 
-@pytest.mark.timeout(500)
 async def test_cli_prints_a_hosts_lines_though_its_collector_was_scaled_away(
     cluster: Cluster, pipeline: Pipeline, plugin: Plugin, workload_image: str
 ) -> None:
@@ -173,7 +172,6 @@ def test_cli_shows_lines_of_a_cluster_that_passed(pipeline: Pipeline, plugin: Pl
     assert done.stdout.endswith("/printer/main | line 00007\n")
 
 
-@pytest.mark.timeout(500)
 async def test_the_console_of_the_chart_shows_the_pipeline(
     cluster: Cluster, pipeline: Pipeline, images: dict[str, str]
 ) -> None:

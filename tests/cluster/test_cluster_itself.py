@@ -19,7 +19,6 @@ from cluster.handle import Cluster, CommandFailed
 from waiting import eventually
 
 # The first that asks for the project's images waits until they are built.
-pytestmark = pytest.mark.timeout(600)
 
 STRICT = {
     "runAsNonRoot": True,

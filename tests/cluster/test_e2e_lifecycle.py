@@ -236,7 +236,6 @@ async def test_what_belongs_to_others_is_left_alone_until_it_may_be_adopted(
     pipeline.kubectl("delete", "logpipeline/foreign", "--wait=false")
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_deleted_pipeline_keeps_its_streams_or_not(
     cluster: Cluster, leaving: dict[str, Pipeline], deleted: dict[str, str], policy: str

@@ -94,7 +94,6 @@ async def all_have(
         assert verdict.is_clean, f"{pipeline.name}: {verdict.summary()}\n{verdict.explain()}"
 
 
-@pytest.mark.timeout(400)
 async def test_containers_of_all_kinds_are_collected_once_and_in_order(
     cluster: Cluster, namespace: str, pipelines: list[Pipeline], printers: Printers
 ) -> None:

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from cluster.handle import Cluster
 from cluster.installed_operator import RELEASE, Operator
 from cluster.pipelines import create, small
@@ -51,7 +49,6 @@ UNSEEN: dict[Right, str] = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(600)
 async def test_rights_are_those_that_are_used(cluster: Cluster, operator: Operator) -> None:
     """A pipeline with everything, changed, spoiled, mended and deleted: the operator and shippers
     are denied nothing, and there is no right that they did without, but for those listed here.

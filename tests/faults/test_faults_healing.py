@@ -21,7 +21,6 @@ NOTICED_WITHIN_S = 60.0
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 async def test_a_fault_on_one_machine_ends_without_a_human(
     tmp_path: Path, fault: Fault, say: Callable[[str], None]

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from faults import unprivileged
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
@@ -22,7 +20,6 @@ TOLD_WITHIN_S = 120.0
 NONE, NAMES, ENTRY = 0o000, 0o644, 0o311
 
 
-@pytest.mark.timeout(480)
 async def test_what_may_not_be_read_is_told_and_read_once_it_may_be(
     tmp_path: Path, seed: int
 ) -> None:

@@ -73,7 +73,6 @@ async def killed_often(journal: Journal, receiver: Receiver) -> None:
     )
 
 
-@pytest.mark.timeout(400)
 async def test_each_entry_is_there_once_after_many_kills(
     journal: Journal, receiver: Receiver
 ) -> None:
@@ -86,7 +85,6 @@ async def test_each_entry_is_there_once_after_many_kills(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
 async def test_each_entry_is_collected_once_after_many_kills(tmp_path: Path) -> None:
     """A shipper reads the files meanwhile: none becomes shorter, which would ship it again."""
     async with PipelineUp(tmp_path / "up") as up:

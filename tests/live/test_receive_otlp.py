@@ -221,7 +221,6 @@ async def test_a_program_with_the_sdk_is_understood(tmp_path: Path, port: int) -
         }
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", [JsonClient, SdkClient])
 async def test_what_was_answered_is_there_after_many_kills(
     kind: Callable[[int], Client], tmp_path: Path, port: int

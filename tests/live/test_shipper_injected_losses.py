@@ -220,7 +220,7 @@ async def node(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Nod
         yield made
 
 
-@pytest.mark.timeout(3600 if is_soak() else 300)
+@pytest.mark.timeout(3600 if is_soak() else 600)
 @pytest.mark.parametrize("seed", seeds())
 async def test_what_is_reported_as_lost_is_what_is_lost(node: Node, seed: int) -> None:
     """Quiet and busy, with collectors there and away, and files there and gone."""

@@ -328,7 +328,6 @@ def a_file_before_its_time(victim: Victim) -> Iterator[Message]:
         yield message(*forged(victim, 0, SIZE, before, generation=OTHER))
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("is_snapshot_lost", [False, True], ids=["headers", "whole-messages"])
 async def test_forged_messages_hide_no_genuine_line(
     nats_server: EmbeddedServer, tmp_path: Path, is_snapshot_lost: bool

@@ -69,7 +69,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 def _done(*words: str, cwd: Path) -> None:
     done = subprocess.run(
-        words, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S / 2, check=False
+        words, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -226,7 +226,6 @@ async def test_a_pipeline_that_is_allowed_no_more_can_still_be_labelled_and_dele
     assert cluster.get("logpipelines", f"--namespace={namespace}")["items"] == []
 
 
-@pytest.mark.timeout(400)
 async def test_a_writer_of_pipelines_is_refused_by_the_operator_without_the_policy(
     cluster: Cluster, namespace: str, operator: OperatorProcess
 ) -> None:

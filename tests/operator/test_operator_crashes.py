@@ -79,7 +79,6 @@ async def cut(
     return was_killed
 
 
-@pytest.mark.timeout(480)
 @pytest.mark.parametrize("share", TRIED)
 async def test_operator_killed_after_any_write_of_a_create_or_delete(
     here: World, say: Callable[[str], None], share: int
@@ -121,7 +120,6 @@ async def test_operator_killed_in_the_middle_of_a_create_and_of_a_delete(here: W
     assert was_deleted
 
 
-@pytest.mark.timeout(480)
 @pytest.mark.parametrize("share", TRIED)
 async def test_operator_killed_after_any_write_of_an_update(
     here: World, say: Callable[[str], None], share: int

@@ -25,7 +25,6 @@ def campaign(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(600)
 def test_scripts_find_nothing() -> None:
     """All lines are there once, books balance, and nothing happens that a script does not say."""
     done = campaign("--scripts")
@@ -34,7 +33,6 @@ def test_scripts_find_nothing() -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.timeout(600)
 def test_scripts_see_planted_defects() -> None:
     """Each defect where it is known to show, but for those that only a long world shows."""
     done = campaign("--known", "short")

@@ -35,7 +35,6 @@ def test_some_worlds_are_as_they_should_be() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(600)
 def test_hours_of_worlds_are_as_they_should_be() -> None:
     """Hours of a busy pipeline, with all kinds of faults."""
     done = campaign("--hours", str(HOURS))

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.spark43
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 CLIENT = Path(__file__).parents[1] / "support" / "tables" / "connect_client.py"
-READY_WITHIN_S = 120.0
-ENDS_WITHIN_S = 30.0
+READY_WITHIN_S = 240.0
+ENDS_WITHIN_S = 120.0
 
 
 @contextmanager

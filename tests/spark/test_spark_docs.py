@@ -41,7 +41,7 @@ ERRORS, MANY = "/data/errors", '"partitions", 10'
 BY_NAME = ("logging/prod", "default/docs")
 MESSAGES = 30
 ROWS = 2 * MESSAGES
-COMMAND_WITHIN_S = 60
+COMMAND_WITHIN_S = 240
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

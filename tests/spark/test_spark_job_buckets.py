@@ -22,8 +22,6 @@ pytest_plugins = ["tables.table_fixtures", "tables.s3_fixtures"]
 
 SMALL = "small"
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.fixture
 def table(streams: Streams, server: S3Server, tmp_path: Path) -> Table:

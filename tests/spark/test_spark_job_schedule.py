@@ -22,7 +22,7 @@ from waiting import eventually
 
 pytest_plugins = ["tables.table_fixtures"]
 
-WITHIN_S = 90.0
+WITHIN_S = 240.0
 EVERY_S = 1
 # The job, with less patience for lines that do not come.
 RESTING = [

@@ -45,9 +45,9 @@ BATCH_S = 0.5
 # Messages of each host that wait when a round begins, some batches: the one that is struck is not
 # the last.
 MESSAGES = 10
-START_S = 60.0
-COMMIT_S = 120.0
-ALL_S = 180.0
+START_S = 240.0
+COMMIT_S = 240.0
+ALL_S = 300.0
 COLUMNS = ["host", "offset", "line"]
 
 

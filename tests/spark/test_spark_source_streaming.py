@@ -92,7 +92,7 @@ async def test_a_running_query_takes_what_comes(streams: Streams, tmp_path: Path
 
     async def arrived(*lines: str) -> None:
         await eventually(
-            lambda: asyncio.to_thread(lambda: lines_in(tmp_path) == sorted(lines)), within_s=60
+            lambda: asyncio.to_thread(lambda: lines_in(tmp_path) == sorted(lines)), within_s=240
         )
 
     try:

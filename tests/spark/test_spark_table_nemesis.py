@@ -95,7 +95,6 @@ MANY_OF_ICEBERG = [("iceberg", "disk", 16), ("iceberg", "bucket", 8)] if is_soak
         *MANY_OF_ICEBERG,
     ],
 )
-@pytest.mark.timeout(600)
 async def test_no_kill_at_a_table_is_seen_by_its_readers(
     request: pytest.FixtureRequest,
     killer: Killer,

@@ -18,7 +18,7 @@ from tables.made import logs
 from waiting import eventually
 
 # A JVM starts in some seconds, on a busy machine in more.
-IN_TABLE_S = 90.0
+IN_TABLE_S = 240.0
 
 
 def numbered(first: int, end: int) -> list[str]:

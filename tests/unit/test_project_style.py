@@ -72,7 +72,7 @@ def test_no_test_has_less_time_than_all_have() -> None:
         for limit in re.findall(r"mark\.timeout\((\d+)\)", path.read_text(encoding="utf-8"))
     ]
 
-    assert len(found) > 10
+    assert len(found) > 3
     assert [each for each in found if each[1] <= net] == []
 
 

@@ -14,7 +14,7 @@ from tables.made import logs
 from tables.s3 import BUCKET, REGION, S3Server
 
 # Many times what all queries of a test take on a small machine.
-HANGS_AFTER_S = 120
+HANGS_AFTER_S = 270
 
 
 def ask(server: S3Server, prefix: str, times: int) -> list[int]:

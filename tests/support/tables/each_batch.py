@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 import own_modules
 from tables.local_spark import ENDS_WITHIN_S, local_spark
 
-RUNS_WITHIN_S = 120
+RUNS_WITHIN_S = 270
 KILLED = -signal.SIGKILL
 
 

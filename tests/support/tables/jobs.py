@@ -31,7 +31,7 @@ NAMES = Names("logs", BASE)
 KEY = "table.default/test"
 COMMAND = [sys.executable, "-m", "logpipeline_cli"]
 # A JVM starts in some seconds, on a busy machine in more.
-COMMAND_WITHIN_S = 120.0
+COMMAND_WITHIN_S = 270.0
 
 
 class Table:

@@ -26,7 +26,7 @@ ACCESS_KEY = "AKIDTESTS"
 SECRET_KEY = "only-for-tests"
 BUCKET = "tables"
 REGION = "us-east-1"
-START_WITHIN_S = 40.0
+START_WITHIN_S = 120.0
 # What the server listens on beside S3, each on a port of its own; gRPC as well.
 LISTENERS = ("master", "volume", "filer", "s3")
 
