@@ -53,7 +53,9 @@ def connect_server(folder: Path) -> Iterator[str]:
             stderr=log,
             cwd=folder,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-            start_new_session=True,
+            # In our session: the kernel may give another one an equal share of the processors, and
+            # Spark has no patience.
+            process_group=0,
         )
     try:
         asyncio.run(eventually(lambda: answers(port), within_s=READY_WITHIN_S, what="it listens"))

@@ -64,7 +64,7 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        process_group=0,
         env={
             **own_modules.environment(),
             "TMPDIR": str(folder),
