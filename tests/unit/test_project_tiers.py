@@ -59,7 +59,7 @@ def test_what_the_longest_step_waits_for_is_not_built_behind_all_others() -> Non
     waited_for = [steps[name] for name in steps["nodes"].after]
 
     assert {each.nice for each in waited_for} <= {0}
-    assert steps["jars"].nice > steps["unit"].nice == 0
+    assert steps["jars"].nice > steps["unit"].nice == 0 > steps["spark"].nice
     waiting = [each for each in steps.values() if each not in waited_for]
     beside = startable(waiting, waited_for[:1], [*steps], room=2.0)
     assert sum(each.load for each in beside if each.takes_room) <= 2.0 - waited_for[0].load
@@ -151,6 +151,20 @@ def test_a_step_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> 
 
     assert not results[0].is_good
     assert "took longer than" in shown
+
+
+def test_a_step_in_the_background_waits_behind_others_with_all_that_it_starts(
+    tmp_path: Path,
+) -> None:
+    """Where the kernel shares the processors among sessions, its session waits."""
+    group = Path("/proc/self/autogroup")
+    code = f"import os, pathlib; g = pathlib.Path('{group}'); print('nice', os.nice(0)); "
+    code += "print(g.read_text() if g.exists() else 'nice 5')"
+    _, text = run(
+        [replace(built("low"), command=(sys.executable, "-c", code + "; 1 / 0"))], tmp_path
+    )
+
+    assert text.count("nice 5\n") == 2
 
 
 def test_what_passed_on_the_same_files_is_not_run_again(tmp_path: Path) -> None:

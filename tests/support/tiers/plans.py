@@ -108,6 +108,7 @@ def test_all() -> list[Step]:
             load=SPARK_LOAD,
             after=("venv-spark43", "jars-spark43"),
             folder=Path(SPARK43) / "bin",
+            is_prompt=True,
         ),
     ]
 
@@ -242,7 +243,9 @@ def _simulation(name: str, marks: tuple[str, ...]) -> Step:
 
 def _spark(name: str, marks: tuple[str, ...]) -> Step:
     shows = "tables with a real Spark and a real S3 server"
-    return pytest_step(name, shows, "tests/spark", *marks, load=SPARK_LOAD, after=("jars",))
+    return pytest_step(
+        name, shows, "tests/spark", *marks, load=SPARK_LOAD, after=("jars",), is_prompt=True
+    )
 
 
 def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:

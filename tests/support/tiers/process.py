@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 from log_tails import tail_of
@@ -35,7 +36,7 @@ class StepProcess:
         if step.has_tests:
             command += [f"--junitxml={self._report}", "-o", "junit_family=xunit1"]
         # A program that is not there is then an exit code and a line in the log.
-        command = ["nice", "-n", str(step.nice), *command]
+        command = ["nice", "-n", str(max(step.nice, 0)), *command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -47,7 +48,7 @@ class StepProcess:
                 start_new_session=True,
                 # Where we run in the background of a shell, SIGINT is ignored, and a step that
                 # inherits that would not hear the kind request to end.
-                preexec_fn=_hear_interrupts,  # noqa: PLW1509  this process has no threads
+                preexec_fn=partial(_begin, step.nice),  # noqa: PLW1509  this process has no threads
                 env=_environment(),
             )
 
@@ -110,8 +111,13 @@ class StepProcess:
         return self._process.returncode, used.ru_utime + used.ru_stime
 
 
-def _hear_interrupts() -> None:
+def _begin(nice: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Most kernels give each session an equal share, however nice its processes are to those of
+    # others: with a server or a pod in each of thirty sessions, a whole step has a thirtieth. Less
+    # than zero is for root alone.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def _environment() -> dict[str, str]:

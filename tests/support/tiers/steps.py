@@ -10,8 +10,11 @@ ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 # Long enough for a loaded machine: it is a net for what hangs, not a measure.
 LIMIT_S = 2_400.0
-# How much a step may wait behind those that measure nothing, as `nice` counts it.
-BACKGROUND_NICE = 15
+# How much a step waits behind others, as `nice` counts it: one that builds takes a third of what
+# each of the others takes. Spark gives a process of Python ten seconds to start, and no setting
+# changes that.
+BACKGROUND_NICE = 5
+PROMPT_NICE = -8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,8 @@ class Step:
     *load* is how many processors it keeps busy, on average. *after* names the steps that have to
     have ended before, well or not: without what they build, tests say what is lacking. One in the
     background begins at once, takes no room, and the processors when nobody else wants them. One
-    that *is_urgent* does take room: the longest step waits for it, so that others wait as well.
+    that *is_urgent* does take room: the longest step waits for it, so that others wait as well. One
+    that *is_prompt* gets the processors before others, where the user may ask for that.
     """
 
     name: str
@@ -31,11 +35,14 @@ class Step:
     after: tuple[str, ...] = ()
     is_background: bool = False
     is_urgent: bool = False
+    is_prompt: bool = False
     limit_s: float = LIMIT_S
 
     @property
     def nice(self) -> int:
         """How much it waits behind others, as `nice` counts it."""
+        if self.is_prompt:
+            return PROMPT_NICE
         return BACKGROUND_NICE if self.is_background and not self.is_urgent else 0
 
     @property
@@ -56,7 +63,10 @@ def pytest_step(
     load: float,
     after: tuple[str, ...] = (),
     folder: Path = BIN,
+    is_prompt: bool = False,
 ) -> Step:
     """Return a step that runs pytest with *words*, as it is installed in *folder*."""
     command = (f"{folder}/pytest", "-q", f"--session-timeout={LIMIT_S:.0f}", *words)
-    return Step(name=name, shows=shows, command=command, load=load, after=after)
+    return Step(
+        name=name, shows=shows, command=command, load=load, after=after, is_prompt=is_prompt
+    )
