@@ -12,8 +12,8 @@ from typing import Any
 
 from logpipeline import json_text
 
-# The largest state kept this way is a shipper's positions: 100,000 sources of some 300 bytes. What is
-# larger is not read, so it is not written either: a process would not begin with it again.
+# The largest state kept this way is a shipper's positions: 100,000 sources of some 300 bytes. What
+# is larger is not read, so it is not written either: a process would not begin with it again.
 STATE_BYTES_MAX = 256 * 1024 * 1024
 
 

@@ -451,7 +451,8 @@ class CheckpointWriter:
             why = os.strerror(error.errno or 0)
             text = f"cannot save positions in {self._folder.path}: {why}; "
             if error.errno == errno.EFBIG:
-                text += f"they take more than {statefile.STATE_BYTES_MAX:,} bytes: match fewer files"
+                most = statefile.STATE_BYTES_MAX
+                text += f"they take more than {most:,} bytes: match fewer files"
             else:
                 text += "free space there, or give another data folder"
         if self.problem is None:
