@@ -116,9 +116,9 @@ class SourceManager:
         is_any_host = any(each.hosts_below is not None for each in options.hosts)
         for key, record in self._records.items():
             record.account.groups = self.groups.setdefault(key.host, {})
-            # Of a host that is not shipped any more nothing is claimed: this machine was renamed, or
-            # made from the image of that one. Under its name readers would take the bytes for those
-            # that it has at the same place.
+            # Nothing is claimed of a host that is not shipped any more: this machine was renamed,
+            # or made from the image of that one. Under its name readers would take the bytes for
+            # those that it has at the same place.
             if key.host in hosts or is_any_host:
                 self._owners.claim(key, saved_identities(record.saved, record.births))
         self._warm: set[Key] = set()

@@ -154,10 +154,10 @@ class PullReader:
             raise ReaderClosed(self._closed)
         if self._connection.sessions != self._session or not self._connection.is_connected:
             raise NotSent("the connection to NATS was lost")
+        if self._connection.is_denied(self._request):
+            raise Denied(self._request)
         silent_s = asyncio.get_running_loop().time() - self._heard_at
         if silent_s > SILENCE_MAX_S:
-            if self._connection.is_denied(self._request):
-                raise Denied(self._request)
             raise ReaderClosed(f"no heartbeat for {silent_s:.0f} s")
 
     async def _renew(self) -> None:
