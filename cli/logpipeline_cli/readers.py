@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from logpipeline.consuming.missed import MISSED_KEYS, consumer_of, decoded
+from logpipeline.consuming.missed_records import missed_by_readers
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.plan.model import COLLECTOR_GROUP_KEY
-from logpipeline.plan.observe import REQUESTS_MAX, consumers_of, stored_subjects
-from logpipeline.subjects import key_value_subject
+from logpipeline.plan.observe import REQUESTS_MAX, consumers_of
 from logpipeline.tables.progress import Missed
 
 # So many are described, by name: a program that makes a consumer for each of its runs may leave
@@ -44,7 +43,7 @@ async def readers_of(js: JetStream, bucket: Bucket, streams: Sequence[str]) -> l
 
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     listed = await asyncio.gather(*map(of_stream, streams))
-    missed = await _missed(js, bucket)
+    missed = await missed_by_readers(js, bucket)
     for stream, consumers in zip(streams, listed, strict=True):
         for consumer in consumers:
             if COLLECTOR_GROUP_KEY not in (consumer["config"].get("metadata") or {}):
@@ -52,22 +51,6 @@ async def readers_of(js: JetStream, bucket: Bucket, streams: Sequence[str]) -> l
                 gone = missed.get((name, stream), Missed())
                 found[name].append(_in_stream(stream, consumer, gone))
     return [{"name": name, "streams": rows} for name, rows in sorted(found.items())[:READERS_MAX]]
-
-
-async def _missed(js: JetStream, bucket: Bucket) -> Mapping[tuple[str, str], Missed]:
-    """Return what readers missed, by their name and the stream."""
-    prefix = key_value_subject(bucket.name, "")
-    found: dict[tuple[str, str], Missed] = {}
-    try:
-        subjects = stored_subjects(js, bucket.stream, prefix + MISSED_KEYS)
-        keys = [subject.removeprefix(prefix) async for subject, _ in subjects]
-        for key in keys:
-            known = decoded(await bucket.get(key))
-            found |= {(consumer_of(key), stream): known for stream in known.streams}
-    except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise
-    return found
 
 
 def _in_stream(stream: str, consumer: dict[str, Any], missed: Missed) -> dict[str, Any]:

@@ -4,6 +4,7 @@ rename.
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 from logpipeline import json_text
 
-# The largest state kept this way is a shipper's positions: 100,000 sources of some 300 bytes.
+# The largest state kept this way is a shipper's positions: 100,000 sources of some 300 bytes. What
+# is larger is not read, so it is not written either: a process would not begin with it again.
 STATE_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -24,11 +26,14 @@ def write_state(path: Path, kind: str, version: int, data: Any) -> None:
     there.
 
     Raises:
-        OSError: the disk is full or failing; the old state is untouched.
+        OSError: the disk is full or failing, or the state has more than `STATE_BYTES_MAX` bytes
+            (EFBIG); the old state is untouched.
         ValueError: *data* is what `read_state` would refuse; the old state is untouched.
     """
     body = json_text.dump(data, sort_keys=True).encode()
     head = f"{kind} {version} {zlib.crc32(body):08x} {len(body)}\n".encode()
+    if len(head) + len(body) > STATE_BYTES_MAX:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -13,6 +13,7 @@ import aiohttp
 from logpipeline import json_text
 from logpipeline.authority import CALLOUT
 from logpipeline.backlog import ShipperBacklog, decode, question
+from logpipeline.consuming.missed_records import missed_by_readers
 from logpipeline.group.assignment import GroupTaken, ensure_assigned
 from logpipeline.lag import PartitionState, survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
@@ -201,10 +202,11 @@ async def reconcile(
     if permission.may_write and is_guest and not is_blocked:
         # Else the owner of the streams would keep lines for a table that no longer exists.
         await forget_table(js, pipeline)
-    partitions, late, refused = await asyncio.gather(
+    partitions, late, refused, missed = await asyncio.gather(
         survey(js, pipeline),
         behind(js.connection, pipeline),
         refusals(js.connection, pipeline),
+        missed_by_readers(js, bucket),
     )
     return JetStreamFacts(
         plan=plan,
@@ -214,6 +216,7 @@ async def reconcile(
         commit_ages_s=_commit_ages_s(partitions, time.time_ns()),
         behind=late,
         refused_logins=refused,
+        readers_missed=sum(each.messages for each in missed.values()),
         table=await table_of(js, pipeline, partitions) if pipeline.spec.table.enabled else None,
     )
 

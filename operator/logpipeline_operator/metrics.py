@@ -23,6 +23,7 @@ class OperatorMetrics(Metrics):
     complete: Family[Gauge]
     lag_bytes: Family[Gauge]
     table_missed: Family[Gauge]
+    readers_missed: Family[Gauge]
     collectors_ready: Family[Gauge]
     shippers_ready: Family[Gauge]
     checked: Family[Gauge]
@@ -48,6 +49,10 @@ class OperatorMetrics(Metrics):
         self.table_missed = self._of_pipeline(
             "pipeline_table_missed_messages",
             "Messages that were deleted of full streams before they were in the table",
+        )
+        self.readers_missed = self._of_pipeline(
+            "pipeline_readers_missed_messages",
+            "Messages that were deleted of full streams before readers of `consume` got to them",
         )
         self.collectors_ready = self._of_pipeline(
             "pipeline_collectors_ready", "Collectors of a pipeline that are ready"

@@ -110,6 +110,7 @@ class Reporter:
         if seen.jetstream is not None:
             lag = sum(state.lag_bytes for state in seen.jetstream.partitions)
             self._metrics.lag_bytes.labels(*place).set(lag)
+            self._metrics.readers_missed.labels(*place).set(seen.jetstream.readers_missed)
             if seen.jetstream.table is not None:
                 missed = seen.jetstream.table.missed_messages
                 self._metrics.table_missed.labels(*place).set(missed)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -448,8 +449,12 @@ class CheckpointWriter:
         text = str(error)
         if isinstance(error, OSError):
             why = os.strerror(error.errno or 0)
-            text = f"cannot save positions in {self._folder.path}: {why}; free space there, or give"
-            text += " another data folder"
+            text = f"cannot save positions in {self._folder.path}: {why}; "
+            if error.errno == errno.EFBIG:
+                most = statefile.STATE_BYTES_MAX
+                text += f"they take more than {most:,} bytes: match fewer files"
+            else:
+                text += "free space there, or give another data folder"
         if self.problem is None:
             log.error("positions cannot be saved; shipping goes on", extra={"reason": text})
         self.problem = text

@@ -112,9 +112,15 @@ class SourceManager:
         self.groups: dict[str, dict[str, int]] = dict(state.groups)
         self.unseen = state.unseen
         self._records = dict(state.sources)
+        hosts = {each.host for each in options.hosts}
+        is_any_host = any(each.hosts_below is not None for each in options.hosts)
         for key, record in self._records.items():
             record.account.groups = self.groups.setdefault(key.host, {})
-            self._owners.claim(key, saved_identities(record.saved, record.births))
+            # Nothing is claimed of a host that is not shipped any more: this machine was renamed,
+            # or made from the image of that one. Under its name readers would take the bytes for
+            # those that it has at the same place.
+            if key.host in hosts or is_any_host:
+                self._owners.claim(key, saved_identities(record.saved, record.births))
         self._warm: set[Key] = set()
         self._is_ending = False
         # Until all folders were scanned, a source without a file is not gone: the scan takes long

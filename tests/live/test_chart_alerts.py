@@ -45,6 +45,11 @@ COUNTED = [
         "logpipeline_operator_pipeline_table_missed_messages",
         {"name": "prod"},
     ),
+    (
+        "ReaderMissesLines",
+        "logpipeline_operator_pipeline_readers_missed_messages",
+        {"name": "prod"},
+    ),
 ]
 IDS = [f"{alert}-{metric}" for alert, metric, _ in COUNTED]
 

@@ -12,6 +12,7 @@ import pytest
 
 from components.consuming import HOSTS, Streams, streams_on
 from logpipeline.embedded import EmbeddedServer
+from logpipeline_operator.jetstream import Permission, reconcile
 
 HOST = HOSTS[0]
 ONE = ("--partitions", "0")
@@ -72,6 +73,8 @@ async def test_what_the_server_deleted_unread_is_named(
     assert "own" in streams.run("status")
     check = streams.run("status", "--check", code=1)
     assert "reader own missed 4 messages, the last of them 5 to 8 of LOGS_0" in check
+    seen = await reconcile(streams.js, streams.pipeline, Permission(may_write=False), list)
+    assert seen.readers_missed == 4
     _, log = await read_all(streams, "own", *words)
     assert "missed" not in log
 

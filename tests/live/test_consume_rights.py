@@ -109,6 +109,16 @@ async def test_a_reader_needs_no_more_rights_than_are_documented(
             (
                 DURABLE,
                 words,
+                f"$JS.API.CONSUMER.MSG.NEXT.LOGS_0.{name}",
+                f"publish to $JS.API.CONSUMER.MSG.NEXT.LOGS_0.{name}",
+            )
+            for words in ((), ("--group",))
+            for name in ("own", "own-scan")
+        ),
+        *(
+            (
+                DURABLE,
+                words,
                 "$JS.API.CONSUMER.CREATE.LOGS_0.own-scan",
                 "publish to $JS.API.CONSUMER.CREATE.LOGS_0.own-scan",
             )

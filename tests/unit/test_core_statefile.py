@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from logpipeline import statefile
 from logpipeline.statefile import StateBroken, read_state, set_aside, write_state
 
 WRITER = """
@@ -46,6 +47,20 @@ def test_state_reads_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
+def test_what_would_not_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest state is written and read; one byte more leaves the old one where it was."""
+    path = tmp_path / "state"
+    write_state(path, "test", 1, "x" * 100)
+    monkeypatch.setattr(statefile, "STATE_BYTES_MAX", path.stat().st_size)
+    write_state(path, "test", 1, "y" * 100)
+    with pytest.raises(OSError, match="File too large"):
+        write_state(path, "test", 1, "z" * 101)
+
+    assert read_state(path, "test", 1) == "y" * 100
+
+
 @pytest.mark.parametrize("step", range(1, 7))
 def test_a_kill_between_any_two_steps_leaves_the_old_or_the_new_state(
     tmp_path: Path, step: int
@@ -53,7 +68,7 @@ def test_a_kill_between_any_two_steps_leaves_the_old_or_the_new_state(
     """The process dies before its n-th call to the system."""
     path = tmp_path / "state"
     write_state(path, "test", 1, {"value": "old"})
-    subprocess.run([sys.executable, "-c", WRITER, str(step), str(path)], check=False, timeout=20)
+    subprocess.run([sys.executable, "-c", WRITER, str(step), str(path)], check=False, timeout=240)
 
     assert read_state(path, "test", 1) in ({"value": "old"}, {"value": "new"})
 

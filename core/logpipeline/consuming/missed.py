@@ -8,36 +8,14 @@ import logging
 import time
 
 from logpipeline.consuming.message import moment_of
+from logpipeline.consuming.missed_records import decoded, missed_key
 from logpipeline.consuming.partition_reader import Reading
-from logpipeline.nats.bucket import Bucket, Conflict, Entry
+from logpipeline.nats.bucket import Bucket, Conflict
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
-from logpipeline.records import BadRecord
 from logpipeline.tables.progress import Missed, MissedRange
 
 log = logging.getLogger(__name__)
-
-
-# The keys of all consumers and partitions.
-MISSED_KEYS = "consume.*.missed.*"
-
-
-def missed_key(consumer: str, partition: int) -> str:
-    """Return the key of what *consumer* missed of *partition*."""
-    return f"consume.{consumer}.missed.p{partition}"
-
-
-def consumer_of(key: str) -> str:
-    """Return the consumer of one of `MISSED_KEYS`."""
-    return key.split(".")[1]
-
-
-def decoded(entry: Entry | None) -> Missed:
-    """Return the record in *entry*; nothing missed where there is none that can be read."""
-    try:
-        return Missed.decode(entry.value) if entry is not None else Missed()
-    except BadRecord:
-        return Missed()
 
 
 class Misses:

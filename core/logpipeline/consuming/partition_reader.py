@@ -284,6 +284,8 @@ class PartitionReader(ABC):
         assert self._reader is not None
         try:
             self.queue.extend(await self._reader.take(timeout_s=TAKE_S))
+        except Denied:
+            raise
         except (NotSent, ReaderClosed) as error:
             log.info("reading again", extra={"stream": self.stream, "reason": str(error)})
             await self.open()

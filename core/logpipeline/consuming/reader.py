@@ -20,7 +20,7 @@ from logpipeline.consuming.claims import Claims, may_take
 from logpipeline.consuming.consumer import find
 from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
 from logpipeline.consuming.message import PROCESSED, UNREADABLE, Batch, Outcome
-from logpipeline.consuming.missed import missed_key
+from logpipeline.consuming.missed_records import missed_key
 from logpipeline.consuming.options import (
     KV,
     BadOption,

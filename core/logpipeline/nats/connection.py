@@ -58,6 +58,8 @@ NKEYS_MISSING = (
 )
 # How a server names a subject that we may not publish to.
 _DENIED_PUBLISH = re.compile(r'violation for publish to "([^"]+)"', re.IGNORECASE)
+# Each is one subject of ours; a server that denies more than this is told of by the log alone.
+DENIED_SUBJECTS_MAX = 1_000
 # What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
 HEADER_LINE_OVERHEAD_BYTES = 4
 
@@ -148,6 +150,7 @@ class Connection:
         self._lost = asyncio.Event()
         self._listeners: list[Listener] = []
         self._waiting: dict[bytes, _Request] = {}
+        self._denied_subjects: set[str] = set()
         self._inbox = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
         self._token = 0
         self._task: asyncio.Task[None] | None = None
@@ -285,6 +288,12 @@ class Connection:
         except OSError as error:
             raise OutcomeUnknown(f"the connection broke: {error}") from error
 
+    def is_denied(self, subject: str) -> bool:
+        """Return whether the server refused what this session published to *subject*: that is all
+        that is ever known of a message without an answer.
+        """
+        return subject in self._denied_subjects
+
     async def answer(self, question: RawMessage, payload: bytes) -> None:
         """Send *payload* to the client that asked *question*, without waiting. A server allows an
         answer at any reply subject, whatever else we may not publish to: so only inboxes get one.
@@ -351,6 +360,8 @@ class Connection:
                 continue
             backoff_s = BACKOFF_FIRST_S
             self._session, self.problem, self._last_error = session, None, None
+            # A server whose rights are changed ends the connections of the user.
+            self._denied_subjects.clear()
             self.sessions += 1
             self._connected.set()
             url = session.connected_url
@@ -405,6 +416,8 @@ class Connection:
         subject = _DENIED_PUBLISH.search(text)
         if subject is None:
             return
+        if len(self._denied_subjects) < DENIED_SUBJECTS_MAX:
+            self._denied_subjects.add(subject[1])
         for request in self._waiting.values():
             if request.subject == subject[1]:
                 request.fail(Denied(request.subject))

@@ -12,7 +12,7 @@ import contextlib
 import json
 from dataclasses import dataclass
 
-from logpipeline.nats.connection import Listener, NotSent
+from logpipeline.nats.connection import Denied, Listener, NotSent
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
 
@@ -119,7 +119,7 @@ class PullReader:
         Raises:
             ReaderClosed: the consumer is gone, or the server was silent for longer than its
             heartbeat allows.
-            NotSent: the connection is gone.
+            NotSent: the connection is gone; `Denied` where the server does not let us pull.
         """
         if not self._queue:
             self._check_alive()
@@ -154,6 +154,8 @@ class PullReader:
             raise ReaderClosed(self._closed)
         if self._connection.sessions != self._session or not self._connection.is_connected:
             raise NotSent("the connection to NATS was lost")
+        if self._connection.is_denied(self._request):
+            raise Denied(self._request)
         silent_s = asyncio.get_running_loop().time() - self._heard_at
         if silent_s > SILENCE_MAX_S:
             raise ReaderClosed(f"no heartbeat for {silent_s:.0f} s")

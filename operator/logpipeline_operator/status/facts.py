@@ -158,6 +158,8 @@ class JetStreamFacts:
     behind: tuple[ShipperBacklog, ...] = ()
     # Of each callout beside a managed server.
     refused_logins: tuple[Refusals, ...] = ()
+    # Messages that were deleted before readers beside the collectors got to them, of all together.
+    readers_missed: int = 0
     # None if the pipeline has no table.
     table: TableState | None = None
 
