@@ -43,7 +43,11 @@ async def readers_of(js: JetStream, bucket: Bucket, streams: Sequence[str]) -> l
 
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     listed = await asyncio.gather(*map(of_stream, streams))
-    missed = await missed_by_readers(js, bucket)
+    missed = {
+        (name, stream): record
+        for name, record in await missed_by_readers(js, bucket)
+        for stream in record.streams
+    }
     for stream, consumers in zip(streams, listed, strict=True):
         for consumer in consumers:
             if COLLECTOR_GROUP_KEY not in (consumer["config"].get("metadata") or {}):

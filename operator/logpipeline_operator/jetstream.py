@@ -216,7 +216,7 @@ async def reconcile(
         commit_ages_s=_commit_ages_s(partitions, time.time_ns()),
         behind=late,
         refused_logins=refused,
-        readers_missed=sum(each.messages for each in missed.values()),
+        readers_missed=sum(record.messages for _, record in missed),
         table=await table_of(js, pipeline, partitions) if pipeline.spec.table.enabled else None,
     )
 

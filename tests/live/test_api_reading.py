@@ -103,7 +103,7 @@ async def test_of_readers_that_begin_at_once_one_reads(
         try:
             async for batch in logpipeline.consume("billing", **options):
                 batches.append(batch)
-                # Whoever looks after it has read all, and left, may read as well.
+                # If it left before the others try, one of them would be let in.
                 await eventually(lambda: len(refused) == len(members) - 1, within_s=READ_S)
         except logpipeline.ReaderBusy as error:
             refused.append(error)

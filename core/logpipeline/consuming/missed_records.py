@@ -5,7 +5,7 @@ Readers write them; the operator and `status` read them, also of readers that ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
 
 from logpipeline.nats.bucket import Bucket, Entry
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
@@ -13,6 +13,8 @@ from logpipeline.plan.observe import REQUESTS_MAX, stored_subjects
 from logpipeline.records import BadRecord
 from logpipeline.subjects import key_value_subject
 from logpipeline.tables.progress import Missed
+
+log = logging.getLogger(__name__)
 
 # The keys of all consumers and partitions.
 MISSED_KEYS = "consume.*.missed.*"
@@ -34,8 +36,8 @@ def decoded(entry: Entry | None) -> Missed:
         return Missed()
 
 
-async def missed_by_readers(js: JetStream, bucket: Bucket) -> Mapping[tuple[str, str], Missed]:
-    """Return what readers missed, by their name and the stream: at most `RECORDS_MAX` records.
+async def missed_by_readers(js: JetStream, bucket: Bucket) -> list[tuple[str, Missed]]:
+    """Return at most `RECORDS_MAX` records, each with the name of its reader.
 
     Raises:
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
@@ -46,6 +48,9 @@ async def missed_by_readers(js: JetStream, bucket: Bucket) -> Mapping[tuple[str,
         async for subject, _ in stored_subjects(js, bucket.stream, prefix + MISSED_KEYS):
             keys.append(subject.removeprefix(prefix))
             if len(keys) == RECORDS_MAX:
+                log.warning(
+                    "not all that readers missed is counted", extra={"records": RECORDS_MAX}
+                )
                 break
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
@@ -56,8 +61,5 @@ async def missed_by_readers(js: JetStream, bucket: Bucket) -> Mapping[tuple[str,
         async with gate:
             return decoded(await bucket.get(key))
 
-    found: dict[tuple[str, str], Missed] = {}
     records = await asyncio.gather(*map(record_of, keys))
-    for key, known in zip(keys, records, strict=True):
-        found |= {(key.split(".")[1], stream): known for stream in known.streams}
-    return found
+    return [(key.split(".")[1], record) for key, record in zip(keys, records, strict=True)]

@@ -58,7 +58,7 @@ NKEYS_MISSING = (
 )
 # How a server names a subject that we may not publish to.
 _DENIED_PUBLISH = re.compile(r'violation for publish to "([^"]+)"', re.IGNORECASE)
-# Each is one subject of ours; a server that denies more than this is told of by the log alone.
+# So many denied subjects are remembered; each further one is only logged.
 DENIED_SUBJECTS_MAX = 1_000
 # What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
 HEADER_LINE_OVERHEAD_BYTES = 4

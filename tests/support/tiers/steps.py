@@ -23,7 +23,7 @@ class Step:
 
     *load* is how many processors it keeps busy, on average. *after* names the steps that have to
     have ended before, well or not: without what they build, tests say what is lacking. One in the
-    background begins at once, takes no room, and the processors when nobody else wants them. One
+    background begins at once, takes no room, and gets less of the processors than others. One
     that *is_urgent* does take room: the longest step waits for it, so that others wait as well. One
     that *is_prompt* gets the processors before others, where the user may ask for that.
     """
