@@ -17,7 +17,7 @@ from pathlib import Path
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.file_identity import Resemblance
-from logpipeline_shipper.files.listing import ChainFile, Listing
+from logpipeline_shipper.files.listing import ChainFile, Listing, Watermark
 from logpipeline_shipper.files.open_file import NOT_READ, look_now, open_reader
 from logpipeline_shipper.files.place import HEAD_BYTES, Head
 
@@ -34,7 +34,8 @@ HELD_GROWING_S = 600.0
 class FileOwners:
     """Keeps which source owns which file. *chain_of* returns the chain of a source that is read
     now; *is_expected* is true of the sources of the former process, as long as their files may
-    still be found. Of both kinds, those count that were claimed for.
+    still be found. Of both kinds, those count that were claimed for. How long a file is held, is
+    told by the listings of *watermark*, not by *clock* alone.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class FileOwners:
         chain_of: Callable[[Key], Chain | None],
         is_expected: Callable[[Key], bool],
         clock: Callable[[], float],
+        watermark: Watermark,
     ) -> None:
         self._chain_of = chain_of
         self._is_expected = is_expected
         self._clock = clock
+        self._watermark = watermark
         self._patience_s = HELD_S
         self._owners: dict[Identity, Key] = {}
         self._claimed: dict[Key, frozenset[Identity]] = {}
@@ -61,7 +64,7 @@ class FileOwners:
 
     def end(self) -> None:
         """Note that nothing more is written or copied: nothing is held."""
-        self._patience_s = 0.0
+        self._patience_s = -math.inf
 
     def claim(self, key: Key, identities: Iterable[Identity]) -> None:
         """Note the files that the source *key* knows now."""
@@ -90,11 +93,14 @@ class FileOwners:
         kept: list[ChainFile] = []
         held: dict[Identity, _Held] = {}
         now_s = self._clock()
+        seen_s = self._watermark.listed(now_s)
         for file in listing.files:
-            owner = self._owner_of(file, key)
+            owner = self._owner_of(file, key, now_s)
             if isinstance(owner, Undecided):
                 before = self._held.get(key, {}).get(file.identity)
-                hold = held[file.identity] = _hold_on(file, owner, before, now_s, self._patience_s)
+                hold = held[file.identity] = _hold_on(
+                    file, owner, before, now_s, seen_s, self._patience_s
+                )
                 if not hold.is_over:
                     continue
                 owner = key
@@ -142,7 +148,7 @@ class FileOwners:
         lent = {file.identity: file for file in self.of(key) if file.identity not in named}
         return Listing(own.id, (*lent.values(), *own.files))
 
-    def _owner_of(self, file: ChainFile, key: Key) -> Key | Undecided:
+    def _owner_of(self, file: ChainFile, key: Key, now_s: float) -> Key | Undecided:
         """Return which source owns *file*, whose name belongs to the source *key*."""
         known = self._owners.get(file.identity)
         if known is not None or file.is_aside:
@@ -153,7 +159,7 @@ class FileOwners:
         others = self._possible_owners(file, key)
         chains = ((other, self._chain_of(other)) for other in others)
         likely = [(other, chain) for other, chain in chains if chain is not None]
-        owner = _owner_by_content(file, likely) if likely else NO_OWNER
+        owner = _owner_by_content(file, likely, now_s) if likely else NO_OWNER
         if owner != NO_OWNER:
             return owner
         # A source of the former process may recognise it, once its own files were listed.
@@ -192,9 +198,16 @@ class _Held:
 
 
 def _hold_on(
-    file: ChainFile, found: Undecided, before: _Held | None, now_s: float, patience_s: float
+    file: ChainFile,
+    found: Undecided,
+    before: _Held | None,
+    now_s: float,
+    seen_s: float,
+    patience_s: float,
 ) -> _Held:
-    """Return how *file* is held from now on, given how it was held *before*, if it was."""
+    """Return how *file* is held from now on, given how it was held *before*, if it was. All folders
+    were listed up to *seen_s*: before that, its owner may have just not been found.
+    """
     # The length is asked for: not each write to a file makes a new listing.
     size, _ = look_now(file) or (file.size, 0)
     since_s, grown_s, is_over = now_s, now_s, False
@@ -204,7 +217,7 @@ def _hold_on(
         has_grown = found.is_copy and size != before.size
         since_s, is_over = before.since_s, before.is_over
         grown_s = now_s if has_grown else before.grown_s
-    is_over = is_over or now_s - grown_s >= patience_s or now_s - since_s >= HELD_GROWING_S
+    is_over = is_over or seen_s - grown_s >= patience_s or seen_s - since_s >= HELD_GROWING_S
     return _Held(owners=found.owners, since_s=since_s, size=size, grown_s=grown_s, is_over=is_over)
 
 
@@ -222,14 +235,16 @@ class Sorted:
 NO_OWNER = Key("", "")
 
 
-def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key | Undecided:
+def _owner_by_content(
+    file: ChainFile, likely: list[tuple[Key, Chain]], now_s: float
+) -> Key | Undecided:
     owners = frozenset(key for key, _ in likely)
     try:
         content = open_reader(file, follow_link=False)
     except NOT_READ:
         return Undecided(owners)
     try:
-        resemblances = [(key, chain.resemblance(content)) for key, chain in likely]
+        resemblances = [(key, chain.resemblance(content, now_s)) for key, chain in likely]
     except OSError:
         return Undecided(owners)
     finally:

@@ -104,7 +104,9 @@ class SourceManager:
         self._began_ns = time.time_ns()
         self._at_first_start: set[Key] = set()
         self.needs_recall = needs_recall
-        self._owners = FileOwners(self._chain_of, self._is_expected, shared.clock)
+        self._owners = FileOwners(
+            self._chain_of, self._is_expected, shared.clock, options.watermark
+        )
         self._own: dict[Key, Listing] = {}
         self._held: dict[Key, tuple[Listing, Ship]] = {}
         self._recalled: dict[str, Known] = {}
@@ -220,11 +222,12 @@ class SourceManager:
         """Note that nothing more is written: all files are read to their last byte."""
         self._is_ending = True
         self._owners.end()
+        for source in self.sources.values():
+            source.chain.end()
         for listing, how in list(self._held.values()):
             self.update(listing, how)
         for key, source in self.sources.items():
             self._warm.add(key)
-            source.chain.end()
             source.wake()
 
     def is_level(self) -> bool:

@@ -11,7 +11,7 @@ from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.listing import HostSources, Listing
+from logpipeline_shipper.files.listing import HostSources, Listing, ScanWatermark
 
 SOURCES = 300
 
@@ -24,7 +24,7 @@ def listings(folder: Path) -> list[Listing]:
 def test_a_file_is_not_compared_with_those_of_other_names(tmp_path: Path) -> None:
     """However many there are: of 10,000 files at once, each would be looked at 10,000 times."""
     asked: list[Key] = []
-    owners = FileOwners(asked.append, lambda key: False, lambda: 0.0)
+    owners = FileOwners(asked.append, lambda key: False, lambda: 0.0, ScanWatermark())
     for number in range(SOURCES):
         (tmp_path / f"{number:05}.log").write_bytes(b"a line\n")
     for listing in listings(tmp_path):
@@ -45,7 +45,7 @@ def test_a_name_that_begins_as_another_one_may_come_from_it(
     of other hosts, are not asked.
     """
     asked: list[Key] = []
-    owners = FileOwners(asked.append, lambda key: False, lambda: 0.0)
+    owners = FileOwners(asked.append, lambda key: False, lambda: 0.0, ScanWatermark())
     known, forgotten = Key("h", "/logs/app.log"), Key("h", "/logs/app.txt")
     for key in (known, forgotten, Key("other", "/logs/app.log")):
         owners.claim(key, ())
@@ -73,7 +73,7 @@ def test_a_packed_file_is_compared_with_its_own_source_before_its_namesakes(
         asked.append(other)
         return folder.chain if other == key else None
 
-    owners = FileOwners(chain_of, lambda key: False, lambda: 0.0)
+    owners = FileOwners(chain_of, lambda key: False, lambda: 0.0, ScanWatermark())
     for number in range(SOURCES):
         owners.claim(Key("h", f"/logs/{number}/app.log"), ())
     data = folder.live.read_bytes()

@@ -59,7 +59,7 @@ def test_it_is_found_wherever_it_lies_now(tmp_path: Path) -> None:
     packed = tmp_path / "app.log.1.gz"
     packed.write_bytes(gzip.compress(LINES))
     sent.rotated.unlink()
-    sent.folder.look()
+    sent.folder.drain()
     assert sent.again() == b"two\n"
     assert sent.again(9) == b"two\n"
 
@@ -173,7 +173,7 @@ def test_a_packed_file_that_stays_damaged_is_gone(tmp_path: Path) -> None:
     packed = tmp_path / "app.log.1.gz"
     packed.write_bytes(gzip.compress(LINES))
     sent.rotated.unlink()
-    sent.folder.look()
+    sent.folder.drain()
     whole = packed.read_bytes()
     with packed.open("r+b") as file:
         file.write(whole[:10] + b"\xff" * (len(whole) - 10))

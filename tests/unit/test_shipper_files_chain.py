@@ -125,7 +125,7 @@ def test_a_compressed_file_keeps_name_and_offset(tmp_path: Path) -> None:
     saved = folder.chain.saved()
     compress(folder.live.rename(tmp_path / "app.log.1"))
 
-    (rest,) = Folder(tmp_path, saved=saved).read()
+    (rest,) = Folder(tmp_path, saved=saved).drain()
     assert (rest.generation, rest.start, rest.data) == (chunk.generation, chunk.end, b"three\n")
 
 

@@ -105,7 +105,7 @@ def test_a_packed_file_that_a_thread_may_be_reading_is_left_to_it(
     with monkeypatch.context() as patched:
         patched.setattr(PackedReader, "read", _read_by_two)
         content = PlainReader(os.open(other, os.O_RDONLY))
-        found = folder.chain.resemblance(content)
+        found = folder.chain.resemblance(content, folder.now_s)
         content.close()
 
     assert found is Resemblance.NONE

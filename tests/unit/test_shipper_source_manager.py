@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
 import pytest
 
-from components.log_chain import Folder, append
+from components.log_chain import HEADER, Folder, append, pack
 from components.shared_parts import Server, shared_by
 from logpipeline.subjects import Subjects
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State
 from logpipeline_shipper.files.chain import ReadFrom
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.listing import HostSources
+from logpipeline_shipper.files.listing import HostSources, Listing
 from logpipeline_shipper.files.open_file import look_at
 from logpipeline_shipper.files.source_filter import Ship
 from logpipeline_shipper.source_manager import SourceManager, SourceOptions
@@ -46,10 +47,15 @@ def manager_of(
     return SourceManager(options, shared, state, lambda host: None)
 
 
+def listings(path: Path) -> list[Listing]:
+    """Return what a look at *path* finds now."""
+    host = HostSources(host="h", include=(f"{path}/*.log*",))
+    return Discovery([host], skipped=lambda path, reason: None).scan()
+
+
 async def shipped(manager: SourceManager, path: Path) -> None:
     """Take the logs in *path* as they are now, and wait until they are shipped."""
-    host = HostSources(host="h", include=(f"{path}/*.log",))
-    for listing in Discovery([host], skipped=lambda path, reason: None).scan():
+    for listing in listings(path):
         manager.update(listing, Ship())
     for source in list(manager.sources.values()):
         await source.finish()
@@ -196,3 +202,52 @@ async def test_of_a_folder_that_cannot_be_read_nothing_is_taken_for_lost(
 
     assert server.payloads == ([b"two\n"] if is_kept else [])
     assert manager.unseen.files == int(not is_kept)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+async def test_of_files_that_begin_alike_each_is_found_whichever_is_looked_at_first(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """A rotator gave new names to two of them while no shipper ran, which had read of the older one
+    what all of them begin with.
+    """
+    folder, server = Folder(tmp_path / "logs"), Server()
+    _, state = state_of(folder, HEADER)
+    append(folder.live, b"one\n" * 10)
+    folder.live.rename(folder.live.with_name("app-2.log"))
+    append(folder.live, HEADER + b"two\n" * 20)
+    folder.live.rename(folder.live.with_name("app-1.log"))
+    append(folder.live, HEADER + b"three\n")
+    manager = manager_of(folder, tmp_path, state, server=server)
+    found = listings(folder.path)
+    for number in order:
+        manager.update(found[number], Ship())
+    manager.note_scanned()
+    await pass_time(manager, folder)
+
+    rest = [b"one\n" * 10, HEADER + b"two\n" * 20, HEADER + b"three\n"]
+    assert sorted(server.payloads) == sorted(rest)
+    assert manager.unseen.files == 0
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_the_rest_of_a_file_that_was_packed_meanwhile_comes_first(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    """It lies in another folder: no look at the log's own one shows that there is more of it."""
+    folder, server = Folder(tmp_path / "logs"), Server()
+    _, state = state_of(folder, HEADER)
+    append(folder.live, b"one\n" * 10)
+    (folder.path / "old").mkdir()
+    pack(folder.path / "old" / "app.log-20261122-1795365284.gz", folder.live.read_bytes())
+    folder.live.unlink()
+    append(folder.live, HEADER + b"two\n")
+    manager = manager_of(folder, tmp_path, state, server=server)
+    found = [listing for path in (folder.path, folder.path / "old") for listing in listings(path)]
+    for number in order:
+        manager.update(found[number], Ship())
+    manager.note_scanned()
+    await pass_time(manager, folder)
+
+    assert server.payloads == [b"one\n" * 10, HEADER + b"two\n"]
+    assert manager.unseen.files == 0

@@ -28,6 +28,7 @@ from logpipeline_shipper.files.file_identity import (
 )
 from logpipeline_shipper.files.generation import PATIENCE_S, Generation, failing_of
 from logpipeline_shipper.files.generations import (
+    FileAbsence,
     OpenFiles,
     PastGenerations,
     UnsureFiles,
@@ -65,9 +66,6 @@ _REPLACED_MAX = 8
 # A write sets the time and the length of a file one after the other: within so long, also where it
 # waits in between for the file system's journal.
 _REWRITTEN_S = 2.0
-# A listing that is made while files are renamed may lack one of them. A file is gone when it is
-# missing for as long as so many listings take.
-_LISTINGS_UNTIL_GONE = 2
 
 
 class Chain(ReadCounters):
@@ -89,10 +87,10 @@ class Chain(ReadCounters):
         super().__init__()
         self.id = id
         self._limits = limits
-        self._watermark = watermark if watermark is not None else ScanWatermark()
         self._tail = Tail(id.format, limits, self, redactor)
         self._again = SentAgain(self._tail, id.format, limits, redactor)
-        self._matcher = FileMatcher(self._tail, limits.recent)
+        self._absence = FileAbsence(watermark or ScanWatermark(), limits.grace_s)
+        self._matcher = FileMatcher(self._tail, limits.recent, self._absence.may_turn_up)
         self._open_files = OpenFiles(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
@@ -103,7 +101,6 @@ class Chain(ReadCounters):
         self._read_from: ReadFrom = read_from
         self._is_ending = False
         self._unsure = UnsureFiles(PATIENCE_S)
-        self._gone_after_s = _LISTINGS_UNTIL_GONE * limits.grace_s
         # The time to match the files again that could not be decided on, or that got a new time
         # without new bytes.
         self._match_again_at_s: float | None = None
@@ -139,22 +136,23 @@ class Chain(ReadCounters):
         """Return what its files, also those that are gone, begin with."""
         return {each.head for each in (*self._generations, *self._past)}
 
-    def resemblance(self, content: Reader) -> Resemblance:
+    def resemblance(self, content: Reader, now_s: float) -> Resemblance:
         """Return how *content*, a file that no source knows, resembles this source.
 
         It is called from another thread than the one that may be reading the chain now.
         """
-        return self._matcher.resemblance(content, self._generations, self._past)
+        return self._matcher.resemblance(content, self._generations, self._past, now_s)
 
     def end(self) -> None:
         """Note that nothing more is written: a last line without its newline is read as well."""
         self._is_ending = True
+        self._absence.end()
 
     def _match_files(self, now_s: float) -> None:
         """Decide which generation each file is, and bring the generations up to date."""
         self._match_again_at_s = None
         before = list(self._generations)
-        findings = self._matcher.match(self._files, self._generations, self._past)
+        findings = self._matcher.match(self._files, self._generations, self._past, now_s)
         lying: dict[ChainFile, Generation] = {}
         # Replaced files come first: their generations have no file then, and may get a copy.
         for finding in sorted(findings, key=lambda each: not isinstance(each, Replaced)):
@@ -168,7 +166,8 @@ class Chain(ReadCounters):
         for generation in self._generations:
             if id(generation) not in there:
                 generation.lose_sight(now_s)
-                if not (generation.has_rest or generation.is_open):
+                may_have_more = generation.has_rest or generation.is_open
+                if not (may_have_more or self._absence.may_turn_up(generation, now_s)):
                     generation.pass_over()
         self._generations = with_hidden(listed, self._generations)
         self._note_newer(now_s)
@@ -534,8 +533,7 @@ class Chain(ReadCounters):
 
     def _is_gone(self, since_s: float, now_s: float) -> bool:
         """Return whether a file that no listing has shown since *since_s* is gone for good."""
-        unseen_s = self._watermark.at(now_s) - since_s
-        return unseen_s >= self._gone_after_s and not self._unsure.is_unsure(now_s)
+        return self._absence.is_known(since_s, now_s) and not self._unsure.is_unsure(now_s)
 
     def _lose(self, generation: Generation, end: int, cause: str) -> None:
         """Give up the rest of *generation*, which had bytes up to *end*, as far as is known. Only

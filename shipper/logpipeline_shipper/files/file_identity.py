@@ -11,7 +11,7 @@ changed here, but for the note that a generation was verified, which spares read
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -115,18 +115,23 @@ Finding = Same | Replaced | Copy | Shadow | New | Unsure
 
 class FileMatcher:
     """Compares files with the generations of one source. *opener* opens files for one look;
-    *recent* holds the bytes that were read last.
+    *recent* holds the bytes that were read last. The file of a generation that *may_turn_up* by now
+    is waited for: no other one is taken for its copy.
     """
 
-    def __init__(self, opener: Opener, recent: Recent) -> None:
+    def __init__(
+        self, opener: Opener, recent: Recent, may_turn_up: Callable[[Generation, float], bool]
+    ) -> None:
         self._opener = opener
         self._recent = recent
+        self._may_turn_up = may_turn_up
 
     def match(
         self,
         files: Sequence[ChainFile],
         generations: Sequence[Generation],
         past: Sequence[Generation],
+        now_s: float,
     ) -> list[Finding]:
         """Return what each of *files* (oldest first) is, given the *generations* of their source,
         and the *past* ones, whose files are gone.
@@ -162,13 +167,17 @@ class FileMatcher:
                 # Next to a plain file that is new itself, the next listing decides.
                 findings[file] = Unsure(file) if known is None else Shadow(file, known)
                 continue
-            found = findings[file] = self._first_seen(file, wanted, originals, begun)
+            found = findings[file] = self._first_seen(file, wanted, originals, begun, now_s)
             if isinstance(found, Copy):
                 wanted.remove(found.generation)
         return [findings[file] for file in files]
 
     def resemblance(
-        self, content: Reader, generations: Sequence[Generation], past: Sequence[Generation]
+        self,
+        content: Reader,
+        generations: Sequence[Generation],
+        past: Sequence[Generation],
+        now_s: float,
     ) -> Resemblance:
         """Return how *content*, a file that no source knows, resembles a source."""
         found = Resemblance.NONE
@@ -179,7 +188,8 @@ class FileMatcher:
                 or known.end_in(content, self._recent.of(known.id)) is not None
                 or _has_open_bytes(content, known)
             ):
-                if file is None or not self._is_still_in(file, known):
+                is_elsewhere = file is None or not self._is_still_in(file, known)
+                if is_elsewhere and not self._may_turn_up(known, now_s):
                     return Resemblance.CONTINUES
                 found = Resemblance.COPIES
             elif content.broken or (
@@ -216,6 +226,7 @@ class FileMatcher:
         wanted: list[Generation],
         originals: list[Same],
         begun: list[ChainFile],
+        now_s: float,
     ) -> Finding:
         """Return what *file* is, whose identity is new: a copy of one of *wanted*, which have no
         file, or of one of *originals*, which have one; else it is new, as the files *begun* are.
@@ -238,7 +249,7 @@ class FileMatcher:
                     return Copy(file, known, known.has_more_in(content))
                 found = self._copied(file, content, wanted)
                 if found is not None:
-                    return found
+                    return Unsure(file) if self._may_turn_up(found.generation, now_s) else found
                 for original in [] if file.is_live else originals:
                     is_copy = self._is_copied_from(file, content, original)
                     if is_copy is None:

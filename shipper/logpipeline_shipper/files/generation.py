@@ -177,6 +177,20 @@ class Generation:
             return False
 
     @property
+    def may_turn_up(self) -> bool:
+        """Whether its file, which no listing shows, may be found under another name, and so little
+        was read of it that other files may begin with the same bytes.
+        """
+        if self.identity is None or self.length is not None or self.is_lost:
+            return False
+        if self.proof.offset - self.begin >= HEAD_BYTES:
+            return False
+        try:
+            return self.handle is None or self.handle.has_name()
+        except (Closed, OSError):
+            return True
+
+    @property
     def changed_since_s(self) -> float | None:
         """The time since which it is not the live file of its source, None while it is."""
         times = [time for time in (self.gone_since_s, self.newer_since_s) if time is not None]

@@ -11,7 +11,7 @@ from typing import Any
 from logpipeline_shipper.files.file_identity import Finding, Unsure
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.listing import ChainFile
+from logpipeline_shipper.files.listing import ChainFile, Watermark
 from logpipeline_shipper.files.open_file import NOT_READ
 from logpipeline_shipper.files.tail import Tail
 
@@ -125,6 +125,41 @@ class OpenFiles:
                 self._tail.handle_of(generation, now_s)
         except NOT_READ:
             return  # reading meets the error again, and reports it
+
+
+# A listing that is made while files are renamed may lack one of them. A file is gone when it is
+# missing for as long as so many listings take.
+_LISTINGS_UNTIL_GONE = 2
+
+
+class FileAbsence:
+    """Tells by *watermark* for how long no listing has shown a file; listings are *listing_s*
+    apart.
+    """
+
+    def __init__(self, watermark: Watermark, listing_s: float) -> None:
+        self._watermark = watermark
+        self._gone_after_s = _LISTINGS_UNTIL_GONE * listing_s
+        self._is_ending = False
+
+    def end(self) -> None:
+        """Note that nothing is renamed any more: no file turns up."""
+        self._is_ending = True
+
+    def is_known(self, since_s: float, now_s: float) -> bool:
+        """Return whether it is known that no folder has a file that was missing since *since_s*,
+        and no file that is not decided on may be that one.
+        """
+        return self._watermark.at(now_s) - since_s >= self._gone_after_s
+
+    def may_turn_up(self, generation: Generation, now_s: float) -> bool:
+        """Return whether listings may still show the file of *generation* under another name, so
+        that no other one is to be taken for its copy.
+        """
+        if self._is_ending or not generation.may_turn_up:
+            return False
+        since_s = generation.gone_since_s
+        return since_s is None or self._watermark.listed(now_s) - since_s < self._gone_after_s
 
 
 # Two listings come within so long.

@@ -115,6 +115,11 @@ class Watermark(Protocol):
     def at(self, now_s: float) -> float:
         """Return the time, *now_s* at most, up to which all changes are known."""
 
+    def listed(self, now_s: float) -> float:
+        """Return the time, *now_s* at most, up to which all folders were listed: files that are not
+        decided on do not hold it up.
+        """
+
 
 @dataclass(slots=True)
 class ScanWatermark:
@@ -125,6 +130,10 @@ class ScanWatermark:
     def at(self, now_s: float) -> float:
         """Return the time, *now_s* at most, up to which all changes are known."""
         return min(now_s, self.until_s)
+
+    def listed(self, now_s: float) -> float:
+        """Return the same: only sources have files that are not decided on."""
+        return self.at(now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +148,7 @@ class SourceWatermark:
     def at(self, now_s: float) -> float:
         """Return the time, *now_s* at most, up to which all changes are known."""
         return min(self.folders.at(now_s), self.undecided_since_s())
+
+    def listed(self, now_s: float) -> float:
+        """Return the time, *now_s* at most, up to which all folders were listed."""
+        return self.folders.at(now_s)

@@ -330,6 +330,14 @@ class Handle:
         """
         return self._ask(lambda reader: reader.data_start())
 
+    def has_name(self) -> bool:
+        """Return whether the file was not removed.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        return self._ask(lambda reader: reader.has_name())
+
     def is_written(self) -> bool:
         """Return whether a program has the file open for writing, though it has no name any more.
 

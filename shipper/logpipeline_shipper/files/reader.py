@@ -56,6 +56,9 @@ class Reader(Content, Protocol):
 
     broken: str
 
+    def has_name(self) -> bool:
+        """Return whether the file was not removed."""
+
     def is_written(self) -> bool:
         """Return whether a program has the file open for writing, though it has no name any more;
         False where the system does not tell.
@@ -116,6 +119,10 @@ class PlainReader:
             return os.lseek(self._descriptor, 0, os.SEEK_DATA)
         except OSError:
             return self.size()  # nothing but a hole, or nothing at all
+
+    def has_name(self) -> bool:
+        """Return whether the file was not removed."""
+        return os.fstat(self._descriptor).st_nlink > 0
 
     def is_written(self) -> bool:
         """Return whether a program has the removed file open for writing, as far as Linux tells: it
@@ -222,6 +229,10 @@ class PackedReader:
     def data_start(self) -> int:
         """Return 0: what is packed has no holes."""
         return 0
+
+    def has_name(self) -> bool:
+        """Return whether the file was not removed."""
+        return os.fstat(self._descriptor).st_nlink > 0
 
     def is_written(self) -> bool:
         """Return False: who packs a file does not remove it meanwhile."""

@@ -157,6 +157,7 @@ class OldFolder:
             lambda key: self.log.chain if key == self._key else None,
             lambda key: False,
             lambda: self.log.now_s,
+            self.log.scan_watermark,
         )
         self._owners.claim(self._key, ())
         self.log.watermark = SourceWatermark(
