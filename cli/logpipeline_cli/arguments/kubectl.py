@@ -133,7 +133,8 @@ COMMANDS = (
         name="losses",
         help="list lost lines with their causes, and acknowledge them",
         description="List which bytes are lost: of which file, since when, and why. A loss leaves\n"
-        "the list when its bytes are sent again, or found again.",
+        "the list when its bytes are sent again, or found again. Exits with 1 if not all\n"
+        "are listed: a collector does not answer, or they are only counted.",
         example="kubectl logpipeline losses -n logging --pipeline prod",
         add=_losses,
         run="cluster.commands:losses",
