@@ -34,8 +34,9 @@ HELD_GROWING_S = 600.0
 class FileOwners:
     """Keeps which source owns which file. *chain_of* returns the chain of a source that is read
     now; *is_expected* is true of the sources of the former process, as long as their files may
-    still be found. Of both kinds, those count that were claimed for. How long a file is held, is
-    told by the listings of *watermark*, not by *clock* alone.
+    still be found. Of both kinds, those count that were claimed for. The time for which a file is
+    held goes on as far as *watermark* says that folders were listed: on a busy machine listings,
+    which may show its owner, come late.
     """
 
     def __init__(
@@ -205,8 +206,8 @@ def _hold_on(
     seen_s: float,
     patience_s: float,
 ) -> _Held:
-    """Return how *file* is held from now on, given how it was held *before*, if it was. All folders
-    were listed up to *seen_s*: before that, its owner may have just not been found.
+    """Return how *file* is held from now on, given how it was held *before*, if it was. *seen_s* is
+    the time up to which all folders were listed; a later listing may show its owner.
     """
     # The length is asked for: not each write to a file makes a new listing.
     size, _ = look_now(file) or (file.size, 0)

@@ -222,6 +222,7 @@ class SourceManager:
         """Note that nothing more is written: all files are read to their last byte."""
         self._is_ending = True
         self._owners.end()
+        # Held files are decided on afterwards, by chains that wait for no file any more.
         for source in self.sources.values():
             source.chain.end()
         for listing, how in list(self._held.values()):

@@ -103,14 +103,14 @@ async def started_again(*operators: OperatorProcess) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def one_that_waits(
-    here: World, cluster: Cluster, lease_s: float
+    here: World, cluster: Cluster
 ) -> AsyncIterator[tuple[OperatorProcess, ClusterProxy]]:
-    """The operator `first`, which leads and has made a pipeline, while `second` waits, which wants
-    the Lease for *lease_s*; given are the first one, and the proxy of the second.
+    """The operator `first`, which leads and has made a pipeline, while `second` waits; given are
+    the first one, and the proxy of the second.
     """
     with ClusterProxy(cluster.kubeconfig, Writes()) as own:
         first = operator(here, "first", here.proxy, LONG_LEASE_S)
-        second = operator(here, "second", own, lease_s)
+        second = operator(here, "second", own, SHORT_LEASE_S)
         first.start()
         await led_by(here, "first", within_s=SLACK_S)
         async with started_again(second):
@@ -123,7 +123,7 @@ async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_
     here: World, cluster: Cluster
 ) -> None:
     """The second one takes over when the Lease has run out, and not before."""
-    async with one_that_waits(here, cluster, SHORT_LEASE_S) as (first, own):
+    async with one_that_waits(here, cluster) as (first, own):
         before = own.writes.names()
         first.kill()
         renewed = (await spec_of(here))["renewTime"]
@@ -142,7 +142,7 @@ async def test_operator_that_is_asked_to_stop_hands_over_at_once(
     here: World, cluster: Cluster
 ) -> None:
     """It gives the Lease back, and ends well."""
-    async with one_that_waits(here, cluster, SHORT_LEASE_S) as (first, _):
+    async with one_that_waits(here, cluster) as (first, _):
         assert first.stop() == 0
         # Long before the Lease of the first one would have run out.
         await led_by(here, "second", within_s=SLACK_S)

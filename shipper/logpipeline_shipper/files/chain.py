@@ -90,7 +90,7 @@ class Chain(ReadCounters):
         self._tail = Tail(id.format, limits, self, redactor)
         self._again = SentAgain(self._tail, id.format, limits, redactor)
         self._absence = FileAbsence(watermark or ScanWatermark(), limits.grace_s)
-        self._matcher = FileMatcher(self._tail, limits.recent, self._absence.may_turn_up)
+        self._matcher = FileMatcher(self._tail, limits.recent, self._may_turn_up)
         self._open_files = OpenFiles(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
@@ -146,7 +146,6 @@ class Chain(ReadCounters):
     def end(self) -> None:
         """Note that nothing more is written: a last line without its newline is read as well."""
         self._is_ending = True
-        self._absence.end()
 
     def _match_files(self, now_s: float) -> None:
         """Decide which generation each file is, and bring the generations up to date."""
@@ -167,7 +166,7 @@ class Chain(ReadCounters):
             if id(generation) not in there:
                 generation.lose_sight(now_s)
                 may_have_more = generation.has_rest or generation.is_open
-                if not (may_have_more or self._absence.may_turn_up(generation, now_s)):
+                if not (may_have_more or self._may_turn_up(generation, now_s)):
                     generation.pass_over()
         self._generations = with_hidden(listed, self._generations)
         self._note_newer(now_s)
@@ -530,6 +529,10 @@ class Chain(ReadCounters):
                 else:
                     generation.finish(generation.read.offset)
         self._settle_done(self._generations)
+
+    def _may_turn_up(self, generation: Generation, now_s: float) -> bool:
+        # At the end nothing is renamed any more.
+        return not self._is_ending and self._absence.may_turn_up(generation, now_s)
 
     def _is_gone(self, since_s: float, now_s: float) -> bool:
         """Return whether a file that no listing has shown since *since_s* is gone for good."""

@@ -115,8 +115,8 @@ Finding = Same | Replaced | Copy | Shadow | New | Unsure
 
 class FileMatcher:
     """Compares files with the generations of one source. *opener* opens files for one look;
-    *recent* holds the bytes that were read last. The file of a generation that *may_turn_up* by now
-    is waited for: no other one is taken for its copy.
+    *recent* holds the bytes that were read last. *may_turn_up* is told a generation and the time
+    now: where it is true, no other file is taken for a copy of that generation.
     """
 
     def __init__(

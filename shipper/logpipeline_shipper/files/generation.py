@@ -177,9 +177,9 @@ class Generation:
             return False
 
     @property
-    def may_turn_up(self) -> bool:
-        """Whether its file, which no listing shows, may be found under another name, and so little
-        was read of it that other files may begin with the same bytes.
+    def may_lie_elsewhere(self) -> bool:
+        """Whether its file, which no listing shows, may have another name, and so little was read
+        of it that other files may begin with the same bytes.
         """
         if self.identity is None or self.length is not None or self.is_lost:
             return False

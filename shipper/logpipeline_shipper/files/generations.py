@@ -140,11 +140,6 @@ class FileAbsence:
     def __init__(self, watermark: Watermark, listing_s: float) -> None:
         self._watermark = watermark
         self._gone_after_s = _LISTINGS_UNTIL_GONE * listing_s
-        self._is_ending = False
-
-    def end(self) -> None:
-        """Note that nothing is renamed any more: no file turns up."""
-        self._is_ending = True
 
     def is_known(self, since_s: float, now_s: float) -> bool:
         """Return whether it is known that no folder has a file that was missing since *since_s*,
@@ -156,7 +151,7 @@ class FileAbsence:
         """Return whether listings may still show the file of *generation* under another name, so
         that no other one is to be taken for its copy.
         """
-        if self._is_ending or not generation.may_turn_up:
+        if not generation.may_lie_elsewhere:
             return False
         since_s = generation.gone_since_s
         return since_s is None or self._watermark.listed(now_s) - since_s < self._gone_after_s

@@ -91,15 +91,31 @@ def leading_nuls(content: Content) -> int:
     return at
 
 
-class PlainReader:
+class _OpenFile:
+    """An open file, whatever it holds."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def written_ns(self) -> int:
+        """Return when the file was written to last; packers keep the time of what they pack."""
+        return os.fstat(self._descriptor).st_mtime_ns
+
+    def has_name(self) -> bool:
+        """Return whether the file was not removed."""
+        return os.fstat(self._descriptor).st_nlink > 0
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+class PlainReader(_OpenFile):
     """A file as it is."""
 
     compressed = False
     tells_size = True
     broken = ""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to *size* bytes at *offset*."""
@@ -109,20 +125,12 @@ class PlainReader:
         """Return the length of the file now."""
         return os.fstat(self._descriptor).st_size
 
-    def written_ns(self) -> int:
-        """Return when the file was written to last."""
-        return os.fstat(self._descriptor).st_mtime_ns
-
     def data_start(self) -> int:
         """Return the offset of the first byte that is in no hole."""
         try:
             return os.lseek(self._descriptor, 0, os.SEEK_DATA)
         except OSError:
             return self.size()  # nothing but a hole, or nothing at all
-
-    def has_name(self) -> bool:
-        """Return whether the file was not removed."""
-        return os.fstat(self._descriptor).st_nlink > 0
 
     def is_written(self) -> bool:
         """Return whether a program has the removed file open for writing, as far as Linux tells: it
@@ -140,12 +148,8 @@ class PlainReader:
         fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         return False
 
-    def close(self) -> None:
-        """Give the descriptor back."""
-        os.close(self._descriptor)
 
-
-class PackedReader:
+class PackedReader(_OpenFile):
     """The content of a file that is packed by *codec*. It is unpacked while it is read: forwards
     each byte is unpacked once; a read backwards, by more than `KEPT_BYTES`, begins again.
 
@@ -157,7 +161,7 @@ class PackedReader:
     compressed = True
 
     def __init__(self, descriptor: int, codec: Codec) -> None:
-        self._descriptor = descriptor
+        super().__init__(descriptor)
         self._codec = codec
         self._start_over()
 
@@ -222,25 +226,13 @@ class PackedReader:
         """Return whether `size` is that of the content."""
         return self._codec.tells_size
 
-    def written_ns(self) -> int:
-        """Return when the file was written to last; packers keep the time of what they pack."""
-        return os.fstat(self._descriptor).st_mtime_ns
-
     def data_start(self) -> int:
         """Return 0: what is packed has no holes."""
         return 0
 
-    def has_name(self) -> bool:
-        """Return whether the file was not removed."""
-        return os.fstat(self._descriptor).st_nlink > 0
-
     def is_written(self) -> bool:
         """Return False: who packs a file does not remove it meanwhile."""
         return False
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        os.close(self._descriptor)
 
 
 # A rotator that copies a log and then truncates it leaves out of the copy what was written in
