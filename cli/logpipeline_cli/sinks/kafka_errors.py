@@ -60,6 +60,11 @@ class Heard:
         if error.code() in MISDIRECTED or is_certificate:
             self._wrong = error
 
+    @property
+    def has_reason(self) -> bool:
+        """Whether a connection failed since, which explains that an answer does not come."""
+        return self._last is not None
+
     def check(self, where: str) -> None:
         """Return if nothing is wrong that time does not mend.
 

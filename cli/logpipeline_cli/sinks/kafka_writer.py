@@ -101,6 +101,7 @@ class Writer:
 
     def __init__(self, options: KafkaOptions, batch: Batch) -> None:
         self._options = options
+        self._stream = batch.stream
         self._created = created_of(batch)
         # Also when the stream was made: two servers may have streams of the same name.
         self.id = f"{prefix_of(options.name)}{batch.stream}.{self._created}"
@@ -197,13 +198,26 @@ class Writer:
             for topic in sorted(topics):
                 check_topic(consumer, topic, self._heard, self._where)
             wanted = [TopicPartition(topic, PARTITION) for topic in topics]
-            found = patiently(
-                consumer, lambda s: consumer.committed(wanted, timeout=s), self._heard, self._where
-            )
+            found = self._committed(consumer, wanted)
             self._group = consumer.consumer_group_metadata()
         finally:
             consumer.close()
         return max((self._position_in(each) for each in found), default=NOTHING)
+
+    def _committed(self, consumer: Consumer, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        try:
+            return patiently(
+                consumer, lambda s: consumer.committed(wanted, timeout=s), self._heard, self._where
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT or self._heard.has_reason:
+                raise
+            # It is asked for what is settled only, and settles nothing before that.
+            raise TryAgain(
+                f"{self._options.brokers} answers, but not how far stream {self._stream} is copied "
+                f"(group {self.id}): a transaction that it does not finish may hold this up; see "
+                "kafka-transactions.sh find-hanging, for the topic __consumer_offsets, too"
+            ) from error
 
     def _position_in(self, found: TopicPartition) -> Position:
         if found.error is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,13 @@ from ports import free_port
 # Some seconds, and minutes where others use the processors.
 START_WITHIN_S = 240.0
 CALL_S = 120.0
+# Of Kafka's format 2 of batches, and the bit of those that hold a marker.
+BATCH_HEADER_BYTES = 61
+IS_CONTROL = 0x20
+# Where the state is in what Kafka keeps of a transaction (version, producer, epoch and timeout come
+# before), and those of one that goes on or is being committed or taken back.
+STATE_AT = 16
+UNFINISHED = {1, 2, 3}
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"
 # A short life: all that the compiler would gain later costs now.
 JAVA = (
@@ -124,6 +132,21 @@ class Broker(RealServer):
         found = self._admin.list_consumer_groups().result(CALL_S)
         return {each.group_id for each in found.valid}
 
+    def is_at_rest(self) -> bool:
+        """Return whether Kafka has finished all transactions that were committed."""
+        states = {each.key: each.value[STATE_AT] for each in self.records("__transaction_state")}
+        return not UNFINISHED & set(states.values())
+
+    def lose_markers(self) -> None:
+        """Take the last marker of a commit out of each partition of a topic or of the groups. So a
+        broker leaves them that was killed just before it wrote them, where its coordinator took
+        them for written when it came back. To be called at rest, while it is not running.
+        """
+        for path in sorted((self._file.parent / "data").glob("*/00000000000000000000.log")):
+            *_, (start, attributes) = [(0, 0), *_batches(path.read_bytes())]
+            if attributes & IS_CONTROL and not path.parent.name.startswith("__cluster"):
+                os.truncate(path, start)
+
     def records(self, topic: str, *, committed: bool = True) -> list[Stored]:
         """Return the records of *topic* in the order of each partition: those that a reader of what
         is *committed* gets, or all.
@@ -144,6 +167,17 @@ class Broker(RealServer):
             return list(_until_end(consumer, len(found.partitions)))
         finally:
             consumer.close()
+
+
+def _batches(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each batch of a partition's file begins, with its attributes."""
+    start = 0
+    while start + BATCH_HEADER_BYTES <= len(data):
+        (length,) = struct.unpack_from(">i", data, start + 8)
+        if length == 0:
+            return
+        yield start, struct.unpack_from(">h", data, start + 21)[0]
+        start += 12 + length
 
 
 def _until_end(consumer: Consumer, partitions: int) -> Iterator[Stored]:
