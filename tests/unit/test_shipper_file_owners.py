@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from components.log_chain import Folder, append, pack
+from components.log_chain import Folder, append, listings, pack
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain
-from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.listing import HostSources, Listing, ScanWatermark
+from logpipeline_shipper.files.file_identity import Resemblance
+from logpipeline_shipper.files.listing import ScanWatermark
+from logpipeline_shipper.files.reader import PlainReader
 
 SOURCES = 300
-
-
-def listings(folder: Path) -> list[Listing]:
-    host = HostSources(host="h", include=(f"{folder}/*.log*",))
-    return Discovery([host], skipped=lambda path, reason: None).scan()
 
 
 def test_a_file_is_not_compared_with_those_of_other_names(tmp_path: Path) -> None:
@@ -83,3 +81,30 @@ def test_a_packed_file_is_compared_with_its_own_source_before_its_namesakes(
 
     assert owners.sort(key, listing).listing.files == listing.files
     assert (len(asked) <= 5) is is_own
+
+
+def test_a_copy_of_a_log_that_was_cut_off_is_its_own_at_once(tmp_path: Path) -> None:
+    """The file is where it was, so no other name leads to these bytes. One that was renamed is
+    waited for.
+    """
+    folder = Folder(tmp_path / "logs")
+    append(folder.live, b"one\n")
+    folder.read()
+    copy = Path(shutil.copy(folder.live, tmp_path / "copy"))
+    assert resemblance(folder, copy) is Resemblance.COPIES
+
+    os.truncate(folder.live, 0)
+    assert resemblance(folder, copy) is Resemblance.CONTINUES
+
+    folder.live.write_bytes(b"one\n")
+    folder.live.rename(tmp_path / "elsewhere")
+    assert resemblance(folder, copy) is Resemblance.COPIES
+
+
+def resemblance(folder: Folder, path: Path) -> Resemblance:
+    """Return how the file at *path* resembles the log in *folder*, as it was listed last."""
+    content = PlainReader(os.open(path, os.O_RDONLY))
+    try:
+        return folder.chain.resemblance(content, folder.now_s)
+    finally:
+        content.close()

@@ -188,8 +188,9 @@ class FileMatcher:
                 or known.end_in(content, self._recent.of(known.id)) is not None
                 or _has_open_bytes(content, known)
             ):
-                is_elsewhere = file is None or not self._is_still_in(file, known)
-                if is_elsewhere and not self._may_turn_up(known, now_s):
+                is_there = self._is_still_in(file, known) if file is not None else None
+                # One that was truncated where it lies does not turn up under another name.
+                if is_there is False or (is_there is None and not self._may_turn_up(known, now_s)):
                     return Resemblance.CONTINUES
                 found = Resemblance.COPIES
             elif content.broken or (
@@ -292,12 +293,15 @@ class FileMatcher:
         is_younger = whole.is_live and 0 < whole.born_ns < file.born_ns
         return self._is_packed_beginning(content, whole, known) if is_younger else False
 
-    def _is_still_in(self, file: ChainFile, known: Generation) -> bool:
+    def _is_still_in(self, file: ChainFile, known: Generation) -> bool | None:
+        """Return whether *file* holds what was read of *known*; None if another file, or none, has
+        its name now.
+        """
         try:
             with self._content(file, None) as content:
                 return known.verify(content)
         except Moved:
-            return False
+            return None
         except NOT_READ:
             return True
 
