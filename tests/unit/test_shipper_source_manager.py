@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from components.log_chain import HEADER, Folder, append, pack
+from components.log_chain import HEADER, Folder, append, listings, pack
 from components.shared_parts import Server, shared_by
 from logpipeline.subjects import Subjects
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State
 from logpipeline_shipper.files.chain import ReadFrom
-from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.listing import HostSources, Listing
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.open_file import look_at
 from logpipeline_shipper.files.source_filter import Ship
 from logpipeline_shipper.source_manager import SourceManager, SourceOptions
@@ -45,12 +44,6 @@ def manager_of(
     )
     shared = shared_by(server or Server(), path, lambda: folder.now_s)
     return SourceManager(options, shared, state, lambda host: None)
-
-
-def listings(path: Path) -> list[Listing]:
-    """Return what a look at *path* finds now."""
-    host = HostSources(host="h", include=(f"{path}/*.log*",))
-    return Discovery([host], skipped=lambda path, reason: None).scan()
 
 
 async def shipped(manager: SourceManager, path: Path) -> None:

@@ -212,7 +212,8 @@ class Writer:
         except KafkaException as error:
             if error.args[0].code() != KafkaError._TIMED_OUT or self._heard.has_reason:
                 raise
-            # It is asked for what is settled only, and settles nothing before that.
+            # A reader of what is committed gets no offset of a group while a transaction that holds
+            # one is not finished.
             raise TryAgain(
                 f"{self._options.brokers} answers, but not how far stream {self._stream} is copied "
                 f"(group {self.id}): a transaction that it does not finish may hold this up; see "

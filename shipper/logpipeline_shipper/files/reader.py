@@ -92,7 +92,7 @@ def leading_nuls(content: Content) -> int:
 
 
 class _OpenFile:
-    """An open file, whatever it holds."""
+    """What a plain and a packed file have in common: an open descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
