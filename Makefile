@@ -15,8 +15,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where Docker is there, kind makes the cluster, in these versions.
 export KIND_VERSION ?= v0.30.0
 export KUBECTL_VERSION ?= v1.34.0
-# The one that tests build, where none is named.
-HELM ?= $(shell $(BIN)/python tests/cluster/kind get binaries)/helm
+# The one that tests build, where none is named. As long as it is not built, what it renders is left,
+# and that is said: `tests/cluster/kind build all` builds it, and so does `make test-all`.
+HELM ?= $(shell $(BIN)/python tests/cluster/kind get helm)
 # Two tests at a time, on two processors.
 WORKERS ?= 2
 

@@ -103,6 +103,11 @@ def get_binaries(_: argparse.Namespace) -> None:
     print(binaries.build())
 
 
+def get_helm(_: argparse.Namespace) -> None:
+    """Print the path of helm if it is built, else its name; nothing is built."""
+    print("helm" if binaries.missing(["helm"]) else binaries.folder() / "helm")
+
+
 def get_packages(_: argparse.Namespace) -> None:
     """Print the Debian packages that a cluster needs."""
     print("\n".join(requirements.packages()))
@@ -130,6 +135,7 @@ COMMANDS: dict[tuple[str, str], Callable[[argparse.Namespace], None]] = {
     ("get", "binaries"): get_binaries,
     ("get", "clusters"): get_clusters,
     ("get", "folder"): get_folder,
+    ("get", "helm"): get_helm,
     ("get", "kubeconfig"): get_kubeconfig,
     ("get", "nodes"): get_nodes,
     ("get", "packages"): get_packages,
