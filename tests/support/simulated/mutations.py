@@ -14,6 +14,7 @@ from logpipeline.group import ownership
 from logpipeline.group.ownership import HeldRecord
 from logpipeline.nats.connection import OutcomeUnknown
 from logpipeline.nats.jetstream import PubAck
+from logpipeline.plan import trim
 from logpipeline.records import StreamPosition
 from logpipeline.streamstate import Verdict
 from logpipeline_collector import (
@@ -212,6 +213,16 @@ def _never_in_doubt(self: Any, *words: Any, is_in_doubt: bool) -> None:
 
 _prepare = partition_writer.PartitionWriter.prepare
 _source_init = Source.__init__
+_group_floor = trim.group_floor
+
+
+def _passed_at_once(self: Any, stream: Any) -> None:
+    self.passed = StreamPosition(stream.created, stream.last, stream.last_time_ns)
+
+
+def _believing(record: Any, **named: Any) -> int:
+    passed_ns = record.passed.time_ns if record.passed else None
+    return _group_floor(record, **named | {"passed_time_ns": passed_ns})
 
 
 def _returns(owner: Any, name: str, value: Any) -> Callable[[], None]:
@@ -298,6 +309,20 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "commit_in_the_midst_of_a_second_reading": _property(OwnedPartition, "is_settled", True),
     "position_stays_behind": _returns(OwnedPartition, "note_read", None),
     "predecessors_consumers_stay": _value(stream_reader, "delete_before", _none_deleted),
+    # one stream of all partitions
+    "others_messages_are_never_passed": _returns(stream_reader.StreamReader, "_pass", None),
+    "others_messages_are_passed_at_the_first_look": _value(
+        stream_reader.StreamReader, "_pass", _passed_at_once
+    ),
+    "what_should_have_come_is_not_looked_for": _returns(
+        stream_reader.StreamReader, "_is_there", False
+    ),
+    "partitions_share_a_consumers_name": _value(
+        stream_reader, "_reader_of", lambda group, partition: group
+    ),
+    "each_partition_reads_all": _named(stream_reader, "consumer_config", subjects=()),
+    "what_was_passed_is_forgotten_at_a_take_over": _returns(takeover, "still_passed", None),
+    "what_was_passed_is_believed": _value(trim, "group_floor", _believing),
     # which bytes are new
     "repeats_are_not_looked_for": _named(sources, "decide", repeat=Repeat.NEVER),
     "checksums_behind_a_hole_are_forgotten": _value(extents, "MARKS_APART_MAX", extents.MARKS_MAX),

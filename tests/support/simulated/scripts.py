@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from simulated import scripts_commit, scripts_files, scripts_resend, scripts_succession
+from simulated import (
+    scripts_commit,
+    scripts_files,
+    scripts_one_stream,
+    scripts_resend,
+    scripts_succession,
+)
 from simulated.oracle import Outcome
 from simulated.stage import Script, Stage
 from simulated.world import World
 
-MODULES = (scripts_succession, scripts_commit, scripts_resend, scripts_files)
+MODULES = (
+    scripts_succession,
+    scripts_commit,
+    scripts_resend,
+    scripts_files,
+    scripts_one_stream,
+)
 
 SCRIPTS: dict[str, Script] = {
     script.name: script for module in MODULES for script in module.SCRIPTS

@@ -244,8 +244,9 @@ class Server:
         return {"success": True, "purged": stream.purge(below=below, filter=kept)}
 
     def _message_get(self, request: _Request) -> dict[str, Any]:
-        found = _found(self._stream(request.words[0]), request.body)
-        if found is None:
+        stream = self._stream(request.words[0])
+        found = _found(stream, request.body)
+        if found is None or not stream.is_at_leader(found[1]):
             raise Refused(404, 10037, "no message found")
         sequence, message = found
         told = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from logpipeline import checksum, wire
+from logpipeline.plan import trim
 from logpipeline.records import EpochRecord
 from simulated.demands import Demands, Explained
 from simulated.oracle import Outcome, outcome
@@ -22,6 +23,8 @@ LOOK_S = 0.05
 # When its faults are over, all is in its place so long after.
 CONVERGE_S = 90.0
 SMALL = Shape(1, rounds=1, hosts=1, logs=1, partitions=1, collectors=2)
+# Of each of the hosts, the partition has its number.
+ONE_STREAM = replace(SMALL, hosts=2, partitions=2, is_single=True)
 # Ten lines of a hundred bytes: a batch is as small as the specification allows.
 BATCH_BYTES = 1024
 LINE_BYTES = 100
@@ -140,6 +143,28 @@ class Stage:
         """Return when the first owner has the partition."""
         await self.owned_by(OWNER)
 
+    async def begun_by_both(self) -> None:
+        """Return when each of two owners has one of two partitions."""
+        self.give(OWNER, OTHER)
+        await self.until(
+            lambda: (
+                {n: each.owner for n, each in self.demands.records.items() if not each.released}
+                == {0: OWNER, 1: OTHER}
+            ),
+            "each owns a partition",
+        )
+
+    async def passed(self) -> None:
+        """Return when the group has all that the stream of all partitions holds, and knows of each
+        partition that it holds no more of it.
+        """
+        await self.until(
+            lambda: all(
+                record.read_to == self.stream.last for record in self.demands.records.values()
+            ),
+            "each partition is read to the end",
+        )
+
     def read_to(self, name: str = OWNER) -> int:
         """Return the sequence up to which the collector *name* has read."""
         worker = self.world.services[name]._workers.get(0)
@@ -229,9 +254,24 @@ class Stage:
         self.world.server.receive(genuine.subject, "", headers, data)
 
     def trim(self) -> None:
-        """Remove what the owner's record allows to: all up to the last snapshot."""
-        last = min(self.record.position.sequence, self.record.snapshot_at)
-        self.stream.purge(below=last, filter=None)
+        """Remove what the owners' records allow to."""
+        stream, floors = self.stream, []
+        for record in self.demands.records.values():
+            passed = record.passed
+            floors.append(
+                trim.group_floor(
+                    record,
+                    created=stream.created,
+                    last_sequence=stream.last,
+                    time_ns=self._time_ns(record.position.sequence),
+                    passed_time_ns=self._time_ns(passed.sequence) if passed else None,
+                )
+            )
+        stream.purge(below=min(floors) + 1, filter=None)
+
+    def _time_ns(self, sequence: int) -> int | None:
+        message = self.stream.messages.get(sequence)
+        return None if message is None else message.time_ns
 
     # -- what is there
 
@@ -264,7 +304,11 @@ class Stage:
 
 
 class Scripts(list[Script]):
-    """The scripts of one module, in the order in which they stand there."""
+    """The scripts of one module, in the order in which they stand there, in worlds like *shape*."""
+
+    def __init__(self, shape: Shape = SMALL) -> None:
+        super().__init__()
+        self._shape = shape
 
     def add(
         self, *aims: str, logs: int = 1, batch_bytes: int = 0
@@ -272,7 +316,7 @@ class Scripts(list[Script]):
         """Return a decorator that adds a play, which *aims* at planted defects."""
 
         def added(play: Callable[[Stage], Awaitable[None]]) -> Callable[[Stage], Awaitable[None]]:
-            shape = replace(SMALL, logs=logs, batch_bytes=batch_bytes)
+            shape = replace(self._shape, logs=logs, batch_bytes=batch_bytes)
             self.append(Script(play, aims, shape))
             return play
 

@@ -144,6 +144,9 @@ class Stream:
         self.stuck_after = 0
         # Direct gets are answered by a replica that does not have what came after this.
         self.replica_ns: int | None = None
+        # Who was its leader until a moment ago looks up single messages, and serves consumers: it
+        # does not have what came after this.
+        self.former_ns: int | None = None
         self._now = now
         self._newest: dict[str, int] = {}
         self._ids: dict[str, tuple[int, int]] = {}
@@ -258,6 +261,10 @@ class Stream:
         """Return whether a replica that lags has *message*."""
         return self.replica_ns is None or message.time_ns <= self.replica_ns
 
+    def is_at_leader(self, message: Message) -> bool:
+        """Return whether who takes itself for the leader has *message*."""
+        return self.former_ns is None or message.time_ns <= self.former_ns
+
     def newest(self, subject: str) -> tuple[int, Message] | None:
         """Return the last message of *subject*."""
         sequence = self._newest.get(subject, 0)
@@ -303,13 +310,16 @@ class Stream:
         for number in reversed(self.messages):
             if number < consumer.next:
                 break
-            count += not is_filtered or consumer.wants(self.messages[number])
+            message = self.messages[number]
+            count += self.is_at_leader(message) and (not is_filtered or consumer.wants(message))
         return count
 
     def due(self, consumer: Consumer) -> tuple[int, Message] | None:
         """Return the next message for *consumer*, which stays the next one."""
         while consumer.next <= self.last:
             message = self.messages.get(consumer.next)
+            if message is not None and not self.is_at_leader(message):
+                return None
             if message is not None and consumer.wants(message):
                 return consumer.next, message
             consumer.next += 1

@@ -282,7 +282,7 @@ class World:
             names.clear()
         clock.WRONG_S.clear()
         for stream in self.server.streams.values():
-            stream.is_full, stream.replica_ns = False, None
+            stream.is_full, stream.replica_ns, stream.former_ns = False, None, None
         self.is_left_alone.clear()
         for name in self.processes:
             if self.loop.is_dead(name):
