@@ -103,14 +103,15 @@ class ChainStream:
         for path in files:
             self._files.append((read, path))
             try:
-                for chunk in _read_file(path, chunk_bytes):
+                for chunk in read_file(path, chunk_bytes):
                     read += len(chunk)
                     yield chunk
             except DAMAGES as error:
                 self.damaged.append((path, str(error) or type(error).__name__))
 
 
-def _read_file(path: Path, chunk_bytes: int) -> Iterator[bytes]:
+def read_file(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """Yield the uncompressed content of *path* in pieces."""
     codec = codec_of(path.name)
     with path.open("rb") as file:
         content = codec.open(file) if codec is not None else file
@@ -127,7 +128,7 @@ class Size(NamedTuple):
 def size_of(path: Path) -> Size:
     """Return the size of *path*, which may be compressed."""
     lines = size = 0
-    for chunk in _read_file(path, CHUNK_BYTES):
+    for chunk in read_file(path):
         lines += chunk.count(b"\n")
         size += len(chunk)
     return Size(lines, size)
