@@ -14,17 +14,17 @@ from protocol.engine import Broken, search
 from protocol.replacing import Bounds, Replacing
 
 SMALL = {
-    "two-merges-and-erasure": Bounds(actors=("merge", "merge", "erase")),
-    "merge-erasure-and-retention": Bounds(actors=("merge", "erase", "retain")),
-    "merge-and-erasure-of-an-hour": Bounds(actors=("merge", "erase"), erased=frozenset({3})),
-    "merge-erasure-and-batch": Bounds(actors=("merge", "erase", "write")),
-    "asleep-during-a-clean-up": Bounds(actors=("merge", "erase"), sleeps=2),
+    "two-merges-and-erasure": Bounds(processes=("merge", "merge", "erase")),
+    "merge-erasure-and-retention": Bounds(processes=("merge", "erase", "retain")),
+    "merge-and-erasure-of-an-hour": Bounds(processes=("merge", "erase"), erased=frozenset({3})),
+    "merge-erasure-and-batch": Bounds(processes=("merge", "erase", "write")),
+    "asleep-during-a-clean-up": Bounds(processes=("merge", "erase"), sleeps=2),
 }
 WIDE = {
-    "all-at-once": Bounds(actors=("merge", "erase", "retain", "write"), hours=1),
-    "two-merges-erasure-and-batch": Bounds(actors=("merge", "merge", "erase", "write"), hours=1),
-    "two-erasures": Bounds(actors=("merge", "erase", "erase")),
-    "asleep-during-a-clean-up": Bounds(actors=("merge", "merge", "erase"), sleeps=1),
+    "all-at-once": Bounds(processes=("merge", "erase", "retain", "write"), hours=1),
+    "two-merges-erasure-and-batch": Bounds(processes=("merge", "merge", "erase", "write"), hours=1),
+    "two-erasures": Bounds(processes=("merge", "erase", "erase")),
+    "asleep-during-a-clean-up": Bounds(processes=("merge", "merge", "erase"), sleeps=1),
 }
 SEARCHED = WIDE if is_soak() else SMALL
 
@@ -42,19 +42,19 @@ DEFECTS: dict[str, tuple[str, Any, Bounds, str]] = {
     "the files of a second merge are not looked for again": (
         "logpipeline_spark.formats.delta.DeltaLog._refuse_gone",
         lambda self, change: None,
-        Bounds(actors=("merge", "erase"), erased=frozenset({3})),
+        Bounds(processes=("merge", "erase"), erased=frozenset({3})),
         r"OPTIMIZE makes \[1, 2, 3, 4\] of \[1, 2, 4\]|is twice in the table",
     ),
     "whoever was faster may have replaced the same files": (
         "logpipeline_spark.formats.delta.DeltaLog._refuse_conflict",
         lambda self, place, change: None,
-        Bounds(actors=("merge", "merge"), hours=1),
+        Bounds(processes=("merge", "merge"), hours=1),
         "is twice in the table",
     ),
     "files that waited for hours are committed": (
         "logpipeline_spark.formats.log.Change.refuse_late",
         lambda self: None,
-        Bounds(actors=("merge", "merge"), hours=1, sleeps=1),
+        Bounds(processes=("merge", "merge"), hours=1, sleeps=1),
         "which was removed",
     ),
 }

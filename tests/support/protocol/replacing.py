@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,8 +18,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from logpipeline_spark.errors import Damaged
-from logpipeline_spark.formats import delta
-from logpipeline_spark.formats.delta import LOG, SAID, DeltaLog
+from logpipeline_spark.formats.delta import SAID
 from logpipeline_spark.formats.log import Change
 from logpipeline_spark.table import erasure, upkeep
 from logpipeline_spark.table.compaction import Merge, Sizes
@@ -28,6 +27,14 @@ from logpipeline_spark.table.files import LINES, FileEntry, compacted_name, end_
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
 from logpipeline_spark.table.writer import COUNTS
+from protocol.lake import (
+    LONG_AGO,
+    EffectLog,
+    EffectStorage,
+    actions_of,
+    commits_alike,
+    log_folder,
+)
 from protocol.replay import Do, Ended, Raised, Request, next_effect
 
 OLD, YOUNG = f"{LINES}/dt=2026-11-25/hour=10", f"{LINES}/dt=2026-11-25/hour=11"
@@ -38,7 +45,6 @@ LIMITS = Limits(age=timedelta(hours=1, minutes=30))
 LATER = 10
 # How a process may end without a defect: others are faster, or it was asleep for too long.
 REFUSED = ("Conflict", "Overtaken", "Late", "Refused", "Damaged")
-LONG_AGO = timedelta(hours=2)
 Log = tuple[bytes, ...]
 
 
@@ -51,7 +57,7 @@ class World:
 
     log: Log
     files: frozenset[tuple[str, frozenset[int], int]]
-    actors: tuple[tuple[Any, ...] | None, ...]
+    processes: tuple[tuple[Any, ...] | None, ...]
     slept: frozenset[int] = frozenset()
     sleeps: int = 0
 
@@ -62,48 +68,27 @@ class Bounds:
     there are files, and which messages are to be erased.
     """
 
-    actors: tuple[str, ...]
+    processes: tuple[str, ...]
     sleeps: int = 0
     hours: int = 2
     erased: frozenset[int] = frozenset({1, 3})
 
 
-class _Storage:
-    """The table's storage, whose calls are effects."""
-
-    url = "table"
-
-    def __init__(self, do: Do) -> None:
-        self.do = do
-
-    def read(self, path: str) -> bytes | None:
-        found: bytes | None = self.do("read", path)
-        return found
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        return bool(self.do("put", path, data))
-
-
-class _Log(DeltaLog):
-    """Delta's log, which is read as delta-rs does, and committed to by the product."""
-
-    def __init__(self, storage: Storage, area: str, do: Do) -> None:
-        super().__init__(storage, area, ("dt", "hour"))
-        self._do = do
+class _Log(EffectLog):
+    """The log, as whoever replaces files reads it."""
 
     def transaction(self) -> int | None:
-        versions = self._do("log")
-        self._version, self._looked = len(versions) - 1, datetime.now(UTC)
+        self.looked_at()
         return 1
 
     def files(self) -> list[FileEntry]:
-        return [entry_of(path) for path in sorted(named(self._do("log")))]
+        return [entry_of(path) for path in sorted(named(self._do("log", LINES)))]
 
     def schema(self) -> pa.Schema | None:
         return pa.schema([])
 
     def _table(self) -> Any:
-        versions = self._do("log")
+        versions = self._do("log", LINES)
         paths = sorted(path.removeprefix(f"{LINES}/") for path in named(versions))
         return SimpleNamespace(
             version=lambda: len(versions) - 1,
@@ -141,7 +126,7 @@ class Replacing:
                  for name in "ab"]  # fmt: skip
         files = frozenset((path, frozenset({n}), -1) for n, path in enumerate(paths, 1))
         version = _version(1, [path for path, _, _ in sorted(files)])
-        return World((version,), files, (None,) * len(self.bounds.actors))
+        return World((version,), files, (None,) * len(self.bounds.processes))
 
     # -- promises
 
@@ -161,10 +146,10 @@ class Replacing:
             if file[2] in world.slept and file[0] not in needed:
                 without = replace(world, files=world.files - {file})
                 yield f"a clean-up removes what process {file[2]} wrote", without
-        for number, results in enumerate(world.actors):
-            kind = self.bounds.actors[number]
+        for number, results in enumerate(world.processes):
+            work = self.bounds.processes[number]
             if results is None:
-                yield f"process {number} begins to {kind}", _with(world, number, ())
+                yield f"process {number} begins to {work}", _with(world, number, ())
                 continue
             request = self._next(number, results)
             if isinstance(request, Ended):
@@ -177,7 +162,7 @@ class Replacing:
     def _next(self, number: int, results: tuple[Any, ...]) -> Request | Ended:
         known = self.asked.get((number, results))
         if known is None:
-            work, has_sleep = _WORK[self.bounds.actors[number]], bool(self.bounds.sleeps)
+            work, has_sleep = _WORK[self.bounds.processes[number]], bool(self.bounds.sleeps)
             known = next_effect(lambda do: _run(do, number, work, has_sleep), results)
             self.asked[number, results] = known
         return known
@@ -186,7 +171,7 @@ class Replacing:
         self, world: World, number: int, request: Request
     ) -> Iterator[tuple[str, World, Any]]:
         match request:
-            case ("log", ()):
+            case ("log", _):
                 yield "reads the log", world, world.log
             case ("read", (path,)):
                 version = _number_of(path)
@@ -231,7 +216,7 @@ Work = Callable[[Do, int, Storage, dict[str, Any]], None]
 
 def _run(do: Do, number: int, work: Work, has_sleep: bool) -> None:
     """Do *work* as a process of its own does."""
-    storage = cast(Storage, _Storage(do))
+    storage = cast(Storage, EffectStorage(do))
     logs: dict[str, Any] = {LINES: _Log(storage, LINES, do), **dict.fromkeys(COUNTS, _NoLog())}
 
     def now(zone: Any) -> datetime:
@@ -239,10 +224,8 @@ def _run(do: Do, number: int, work: Work, has_sleep: bool) -> None:
         return datetime.now(zone) - (LONG_AGO if has_sleep and do("sleep") else timedelta())
 
     clock = SimpleNamespace(now=now, fromtimestamp=datetime.fromtimestamp)
-    # Times and ids of commits would make each of them another state.
     with (
-        patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)),
-        patch.object(delta, "uuid4", lambda: number),
+        commits_alike(number),
         patch.object(upkeep, "datetime", clock),
         patch.object(erasure, "datetime", clock),
     ):
@@ -315,7 +298,7 @@ def _wrong(world: World, erased: frozenset[int]) -> str:
     if any(path not in held for path in before_paths):
         return ""  # it was looked at when they were there
     _, before = _messages(held, before_paths)
-    info = _actions(world.log[-1])[0]["commitInfo"]
+    info = actions_of(world.log[-1])[0]["commitInfo"]
     match info["operation"]:
         case "OPTIMIZE":
             wanted = before
@@ -347,14 +330,10 @@ def named(log: Log) -> frozenset[str]:
     """Return the files of the last version of *log*."""
     if not log:
         return frozenset()
-    actions = _actions(log[-1])
+    actions = actions_of(log[-1])
     removed = {f"{LINES}/{each['remove']['path']}" for each in actions if "remove" in each}
     added = {f"{LINES}/{each['add']['path']}" for each in actions if "add" in each}
     return (named(log[:-1]) - removed) | added
-
-
-def _actions(body: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in body.splitlines()]
 
 
 def _version(number: int, paths: Sequence[str]) -> bytes:
@@ -364,11 +343,11 @@ def _version(number: int, paths: Sequence[str]) -> bytes:
 
 
 def _number_of(path: str) -> int:
-    assert path.startswith(f"{LINES}/{LOG}/"), path
+    assert path.startswith(log_folder(LINES)), path
     return int(path[-25:-5])
 
 
 def _with(world: World, number: int, results: tuple[Any, ...] | None) -> World:
-    actors = list(world.actors)
-    actors[number] = results
-    return replace(world, actors=tuple(actors))
+    processes = list(world.processes)
+    processes[number] = results
+    return replace(world, processes=tuple(processes))

@@ -7,30 +7,35 @@ repeats its batch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
 import pyarrow as pa
 
-from logpipeline_spark.formats import delta
-from logpipeline_spark.formats.delta import APPLICATION, LOG, DeltaLog
+from logpipeline_spark.formats.delta import APPLICATION
 from logpipeline_spark.formats.log import AREAS
 from logpipeline_spark.table import state as state_module
 from logpipeline_spark.table.files import LINES, FileEntry, FileName, Range
 from logpipeline_spark.table.state import STATE, Kept, States
-from logpipeline_spark.table.storage import Storage, Stored
+from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.writer import TableWriter
+from protocol.lake import (
+    LONG_AGO,
+    EffectLog,
+    EffectStorage,
+    actions_of,
+    commits_alike,
+    log_folder,
+)
 from protocol.replay import Do, Ended, Request, next_effect
 
 STREAM, FOLDER = "LOGS_0", f"{LINES}/dt=2026-11-25/hour=10"
 # How a writer may end without a defect: another one is at work, or it was asleep for too long.
 REFUSED = ("Overtaken", "Held", "Late")
-LONG_AGO = timedelta(hours=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,47 +66,11 @@ class Bounds:
     sleeps: int = 0
 
 
-class _Storage:
-    """The table's storage, whose calls are effects."""
-
-    url = "table"
-
-    def __init__(self, do: Do) -> None:
-        self.do = do
-
-    def check(self) -> None:
-        """It lets one of two writers win."""
-
-    def read(self, path: str) -> bytes | None:
-        found: bytes | None = self.do("read", path)
-        return found
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        return bool(self.do("put", path, data))
-
-    def list(self, folder: str) -> Iterator[Stored]:
-        for path in self.do("list", folder):
-            yield Stored(path, 1, datetime(2026, 11, 25, tzinfo=UTC))
-
-    def delete(self, paths: Iterable[str]) -> None:
-        raise AssertionError("a writer removes nothing")
-
-
-class _Log(DeltaLog):
-    """Delta's log, which is read as delta-rs does, and committed to by the product."""
-
-    def __init__(self, storage: Storage, area: str, do: Do) -> None:
-        super().__init__(storage, area, ("dt", "hour"))
-        self._do = do
-
-    def begin(self, schema: pa.Schema, properties: Any) -> None:
-        """It is there, and has no versions that a writer has seen."""
-        self._looked = datetime.now(UTC)
+class _Log(EffectLog):
+    """The log, as a writer of batches reads it."""
 
     def transaction(self) -> int | None:
-        versions = self._do("log", self._area)
-        self._version, self._looked = len(versions) - 1, datetime.now(UTC)
-        return _transaction(versions)
+        return _transaction(self.looked_at())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +161,8 @@ class Table:
 
 def _write(do: Do, number: int, bounds: Bounds) -> None:
     """Do as the table's job does for one stream, with what it is made of."""
-    storage = cast(Storage, _Storage(do))
-    # Times and ids of commits would make each of them another state.
-    with (
-        patch.object(delta, "time", SimpleNamespace(time_ns=lambda: 0)),
-        patch.object(delta, "uuid4", lambda: number),
-        patch.object(state_module, "uuid4", lambda: number),
-    ):
+    storage = cast(Storage, EffectStorage(do))
+    with commits_alike(number), patch.object(state_module, "uuid4", lambda: number):
         table = TableWriter.open(
             storage,
             {area: _Log(storage, area, do) for area in AREAS},
@@ -265,15 +229,15 @@ def _wrong(world: World) -> str:
 def _added(world: World) -> Iterator[tuple[str, int, int]]:
     """Yield the files of lines in the log with the sequences that they hold, in order."""
     for body in _versions(world, LINES):
-        for line in body.splitlines():
-            if added := json.loads(line).get("add"):
+        for action in actions_of(body):
+            if added := action.get("add"):
                 path = f"{LINES}/{added['path']}"
                 name = FileName.parse(path.rpartition("/")[2])
                 yield path, name.first, name.last
 
 
 def _versions(world: World, area: str) -> tuple[bytes, ...]:
-    folder = f"{area}/{LOG}/"
+    folder = log_folder(area)
     return tuple(body for path, body in world.objects if path.startswith(folder))
 
 
@@ -283,7 +247,7 @@ def _transaction(versions: Iterable[bytes]) -> int | None:
 
 
 def _numbers(versions: Iterable[bytes]) -> list[int]:
-    actions = [json.loads(line) for body in versions for line in body.splitlines()]
+    actions = (action for body in versions for action in actions_of(body))
     found = [action["txn"] for action in actions if "txn" in action]
     return [int(each["version"]) for each in found if each["appId"] == APPLICATION]
 
