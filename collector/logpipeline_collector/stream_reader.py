@@ -244,9 +244,10 @@ class StreamReader:
         # messages pending.
         try:
             info = await self._js.stream_info(self._stream)
-            consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
             last = int(info["state"]["last_seq"]) if info is not None else 0
             is_more = last > self._order.sequence and await self._is_there(last)
+            # Last: what was sent and then let go is not there any more, and counts as sent.
+            consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
         except (NotSent, OutcomeUnknown, ApiError) as error:
             raise Interrupted(str(error)) from error
         if info is not None:

@@ -15,7 +15,7 @@ from protocol.single_stream import Bounds, SingleStream
 
 SMALL = {
     "former-leader": Bounds(messages=2, looks=3),
-    "on-its-way": Bounds(messages=2, looks=3, leaders=0, removed=1),
+    "on-its-way": Bounds(messages=2, looks=3, leaders=1, removed=1),
 }
 WIDE = {
     "former-leader": Bounds(messages=3, looks=3),
