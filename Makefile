@@ -97,9 +97,9 @@ soak: venv ## The faults in full number, for hours
 
 SEEDS ?= 100
 HOURS ?= 1000000
-simulate: venv ## Whole pipelines in simulated worlds (SEEDS=100, HOURS=10; RESUME=file goes on; DEFECTS=1 plants some; KNOWN=1)
+simulate: venv ## Whole pipelines in simulated worlds (SEEDS=100, HOURS=10; RESUME=file goes on; SINGLE=1: one stream; DEFECTS=1 plants some; KNOWN=1)
 	PYTHONPATH=tests/support $(BIN)/python tests/support/simulated/campaign.py --seeds $(SEEDS) \
-	  --hours $(HOURS) $(if $(RESUME),--resume $(RESUME)) $(if $(DEFECTS),--defects) \
+	  --hours $(HOURS) $(if $(RESUME),--resume $(RESUME)) $(if $(SINGLE),--single) $(if $(DEFECTS),--defects) \
 	  $(if $(KNOWN),--known) $(if $(KEEP),--keep)
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json

@@ -67,6 +67,7 @@ async def write_and_rotate(up: PipelineUp) -> int:
     return len(lines_of(0, ROUNDS * LINES_PER_ROUND)) + ROUNDS * 4 * len(ALWAYS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("output", ["raw", "json"])
 async def test_a_line_that_is_missing_in_the_files_is_found(
     tmp_path: Path, nats_server: EmbeddedServer, output: str
@@ -152,6 +153,7 @@ async def test_paths_below_the_home_are_looked_at_and_each_result_comes_at_once(
     assert (code, result["sources"]) == (1, 0)
 
 
+@pytest.mark.long
 async def test_container_logs_are_compared_by_the_programs_lines(
     tmp_path: Path, nats_server: EmbeddedServer
 ) -> None:

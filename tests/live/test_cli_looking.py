@@ -62,6 +62,7 @@ async def test_status_shows_every_partition_with_its_owner(up: PipelineUp) -> No
     assert "2 shippers, 1 collectors answer; lag 0 messages" in text
 
 
+@pytest.mark.long
 async def test_a_watched_status_outlives_its_server(up: PipelineUp) -> None:
     """While the server is away the watcher is told so, and then sees the status again."""
     with (up.folder / "watched").open("wb") as out:

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from components.pipeline_up import PipelineUp, run_command
 from components.shipping import jetstream
 from logpipeline.embedded import EmbeddedServer
@@ -104,6 +106,7 @@ async def test_of_many_losses_all_are_listed_and_acknowledged(
     assert (rest.returncode, rest.stdout) == (0, "No unacknowledged losses.\n")
 
 
+@pytest.mark.long
 async def test_what_a_silent_collector_lost_is_not_taken_for_nothing(
     tmp_path: Path, nats_server: EmbeddedServer
 ) -> None:

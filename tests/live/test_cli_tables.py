@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from components.pipeline_up import PipelineUp
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
@@ -17,6 +19,7 @@ CAPACITY = 60
 LINE = "x" * 1000
 
 
+@pytest.mark.long
 async def test_files_go_on_beside_a_table_that_does_not_move(
     tmp_path: Path, nats_server: EmbeddedServer
 ) -> None:

@@ -197,6 +197,7 @@ async def test_up_starts_with_what_is_there_and_shows_the_held_change(tmp_path: 
     assert (check.returncode, "a part of the resource waits" in check.stdout) == (1, True)
 
 
+@pytest.mark.long
 async def test_a_part_that_ends_at_each_start_is_a_problem(tmp_path: Path) -> None:
     """It cannot say so itself. A collector that is stopped does not answer, either."""
     async with PipelineUp(tmp_path) as up:
@@ -379,6 +380,7 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.long
 async def test_a_file_that_was_never_read_to_its_end_is_a_problem(tmp_path: Path) -> None:
     """Lines that were added while nothing ran, to a file that was then deleted, are not known;
     the file is: in the status, its column, and the exit code.

@@ -112,6 +112,7 @@ async def test_top_shows_a_source_its_rate_its_life_and_its_lines(up: PipelineUp
             await pilot.press("escape", "escape", "q")
 
 
+@pytest.mark.long
 async def test_a_top_outlives_its_server(up: PipelineUp) -> None:
     """While the server is away the head says so, and then rows are new again."""
     up.append(["first"])
@@ -247,6 +248,7 @@ async def test_the_console_shows_a_pipeline_and_ends_with_ctrl_c(up: PipelineUp)
         assert await asyncio.to_thread(process.wait, WITHIN_S) == 130
 
 
+@pytest.mark.long
 async def test_a_tail_goes_on_once_its_stream_is_there_again(up: PipelineUp) -> None:
     """A page that is open meanwhile is told why nothing comes, and need not be opened anew."""
     up.append(["first"])

@@ -34,6 +34,7 @@ async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[
         yield made
 
 
+@pytest.mark.long
 async def test_a_signal_ends_a_reader_that_cannot_note_its_batch(
     streams: Streams, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ async def killed_often(journal: Journal, receiver: Receiver) -> None:
     )
 
 
+@pytest.mark.long
 async def test_each_entry_is_there_once_after_many_kills(
     journal: Journal, receiver: Receiver
 ) -> None:

@@ -221,6 +221,7 @@ async def test_a_program_with_the_sdk_is_understood(tmp_path: Path, port: int) -
         }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [JsonClient, SdkClient])
 async def test_what_was_answered_is_there_after_many_kills(
     kind: Callable[[int], Client], tmp_path: Path, port: int
@@ -257,6 +258,7 @@ async def _sent(receiver: Receiver, client: Client, text: str) -> bool:
     return await asyncio.to_thread(client.send, text)
 
 
+@pytest.mark.long
 async def test_a_stop_answers_all_that_came(tmp_path: Path, port: int) -> None:
     """With 200 what is in the files; a request of which only half came is to be repeated."""
     receiver = Receiver(tmp_path, "otlp", "--listen", f"127.0.0.1:{port}")

@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from components.pipeline_up import PipelineUp
 from logpipeline_cli.target import connected, find_target
 from waiting import eventually
@@ -62,6 +64,7 @@ async def test_what_is_masked_leaves_no_trace(tmp_path: Path) -> None:
         assert files_with(up.layout.data, WORD)
 
 
+@pytest.mark.long
 async def test_kills_rotations_and_other_rules_send_nothing_twice(tmp_path: Path) -> None:
     """A file is known by its own bytes, whatever of them was sent. Lines that came before the rules
     changed stay as they are.

@@ -28,7 +28,7 @@ LIMIT = 20_000
 SEED = 5
 # A broker in Java takes seconds where it has a processor, and minutes where others use it.
 WITHIN_S = 180
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,6 @@ async def test_what_is_refused_stops_it_or_becomes_a_dead_letter(
     assert texts(broker, "refused") == streams.written
 
 
-@pytest.mark.long
 async def test_a_broker_that_is_away_is_waited_for_and_named(
     streams: Streams, tmp_path: Path
 ) -> None:
@@ -216,7 +215,6 @@ async def test_a_broker_that_is_away_is_waited_for_and_named(
     assert sorted(found) == sorted(streams.written)
 
 
-@pytest.mark.long
 async def test_a_transaction_that_kafka_does_not_finish_is_named(tmp_path: Path) -> None:
     """A sink that has just started cannot learn how far the stream is copied, and waits."""
     with kafka_broker(tmp_path / "broker") as broker:
@@ -246,7 +244,6 @@ async def at_last(sink: kafka.KafkaDestination, batch: Batch) -> None:
             return
 
 
-@pytest.mark.long
 async def test_a_broker_that_wants_a_login_takes_the_right_one(
     streams: Streams, tmp_path: Path
 ) -> None:
@@ -296,7 +293,6 @@ async def reaches(broker: Broker, count: int) -> None:
     await eventually(is_there, within_s=WITHIN_S)
 
 
-@pytest.mark.long
 async def test_kills_of_sink_and_broker_lose_and_repeat_nothing(
     streams: Streams, broker: Broker
 ) -> None:

@@ -101,6 +101,7 @@ async def test_a_system_that_is_away_at_the_start_is_waited_for(streams: Streams
     assert sorted(text.decode() for text in server.texts()) == sorted(streams.written)
 
 
+@pytest.mark.long
 async def test_a_sink_that_is_killed_after_a_write_copies_each_line_once(
     streams: Streams, receiver: Receiver
 ) -> None:

@@ -23,7 +23,7 @@ from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
 
 SEED = 11
 ROUNDS = 20 if is_soak() else 1
-pytestmark = pytest.mark.timeout(1800 if is_soak() else 900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800 if is_soak() else 900)]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,6 @@ async def test_the_real_server_keeps_the_contract(search: OpenSearch) -> None:
         await check(Implementation(made, lambda: opensearch.destination_of(args), is_once=True))
 
 
-@pytest.mark.long
 async def test_lines_are_copied_once_though_sink_and_server_are_killed(
     search: OpenSearch, streams: Streams
 ) -> None:

@@ -105,6 +105,7 @@ async def test_raw_lines_are_those_that_programs_wrote(server: S3Server) -> None
     assert data == b"one\n\n\xff two\nthree\n"
 
 
+@pytest.mark.long
 async def test_a_sink_that_is_killed_after_a_put_stores_each_line_once(
     streams: Streams, server: S3Server
 ) -> None:

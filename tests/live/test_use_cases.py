@@ -299,6 +299,7 @@ CASES: dict[str, tuple[Scenario, Without]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 async def test_a_use_case_works(nats_server: EmbeddedServer, tmp_path: Path, name: str) -> None:
     """As its sample says."""
