@@ -7,7 +7,7 @@ import pytest
 from alerting import STEPS_IN_15_MIN, Series, Value, chart_rules, firing, local_rules, yielded
 from go_programs import BUILT_WITHIN_S
 
-pytestmark = pytest.mark.timeout(BUILT_WITHIN_S + 120)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(BUILT_WITHIN_S + 120)]
 
 WINDOW = STEPS_IN_15_MIN
 POD = {"namespace": "logging", "pod": "prod-0", "instance": "10.0.0.1:9102"}

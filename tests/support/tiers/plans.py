@@ -47,7 +47,8 @@ def test() -> list[Step]:
     searched = "all states of the protocol, within small bounds"
     return [
         _own_jars(),
-        _built_api(),
+        # The operator's tests would wait for it in the end, when nothing else is left to run.
+        replace(_built_api(), is_urgent=True),
         *_pure(),
         _tables("tests/tables"),
         pytest_step("protocol", searched, "tests/protocol", "-n", "2", load=1.0),
