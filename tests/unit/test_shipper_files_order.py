@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.log_chain import GRACE_S, HEADER, Folder, append, joined
+from components.log_chain import GRACE_S, HEADER, Folder, append, joined, pack
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.tail import Tail
 
@@ -93,3 +93,24 @@ def test_what_a_renamed_log_got_is_read_though_the_new_one_is_gone(tmp_path: Pat
     folder.live.unlink()
 
     assert b"3\n" in joined(folder.drain())
+
+
+def test_an_older_file_that_is_found_late_comes_before_one_whose_copy_is_not_decided_on(
+    tmp_path: Path,
+) -> None:
+    """The log was rotated twice between two looks, and was not held open."""
+    folder = Folder(tmp_path / "logs")
+    one, two, three, four = (b"%d\n" % number * 99 for number in range(4))
+    older = {name: folder.live.with_name(f"app.log.{name}") for name in ("1", "2.gz", "3.gz")}
+    append(older["1"], one)
+    append(folder.live, two)
+    (listing,) = folder.discovery.scan()
+    pack(older["3.gz"], one)
+    older["1"].unlink()
+    folder.take(listing).release()
+    pack(older["2.gz"], two)
+    folder.live.unlink()
+    append(older["1"], three)
+    append(folder.live, four)
+
+    assert joined(folder.drain()) == one + two + three + four

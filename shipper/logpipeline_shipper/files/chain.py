@@ -33,6 +33,7 @@ from logpipeline_shipper.files.generations import (
     PastGenerations,
     UnsureFiles,
     as_before,
+    in_order,
     takes_long,
     unbound,
     with_hidden,
@@ -155,13 +156,12 @@ class Chain(ReadCounters):
         lying: dict[ChainFile, Generation] = {}
         # Replaced files come first: their generations have no file then, and may get a copy.
         for finding in sorted(findings, key=lambda each: not isinstance(each, Replaced)):
-            found = self._apply(finding, now_s)
-            if found is not None:
+            if (found := self._apply(finding, now_s)) is not None:
                 lying[finding.file] = found
         found_ids = [(each, lying[each.file].id if each.file in lying else "") for each in findings]
         self._unsure.note(found_ids, now_s)
-        listed = as_before([lying[file] for file in self._files if file in lying], before)
-        there = set(map(id, listed))
+        listed = as_before(in_order(self._files, lying, findings, before), before)
+        there = set(map(id, lying.values()))
         for generation in self._generations:
             if id(generation) not in there:
                 generation.lose_sight(now_s)

@@ -96,9 +96,12 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """*file* could not be decided on yet: the next listing decides."""
+    """*file* could not be decided on yet: the next listing decides. It is a copy of *generation*
+    unless that one's own file turns up.
+    """
 
     file: ChainFile
+    generation: Generation | None = None
 
 
 class Resemblance(Enum):
@@ -250,7 +253,8 @@ class FileMatcher:
                     return Copy(file, known, known.has_more_in(content))
                 found = self._copied(file, content, wanted)
                 if found is not None:
-                    return Unsure(file) if self._may_turn_up(found.generation, now_s) else found
+                    may_turn_up = self._may_turn_up(found.generation, now_s)
+                    return Unsure(file, found.generation) if may_turn_up else found
                 for original in [] if file.is_live else originals:
                     is_copy = self._is_copied_from(file, content, original)
                     if is_copy is None:

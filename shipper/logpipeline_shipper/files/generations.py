@@ -5,7 +5,7 @@ which are past.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from logpipeline_shipper.files.file_identity import Finding, Unsure
@@ -41,6 +41,26 @@ def takes_long(
         each.is_compressed and each.read.offset >= LONG_BYTES and not (each.is_open or each.is_read)
         for each in generations
     )
+
+
+def in_order(
+    files: Sequence[ChainFile],
+    lying: Mapping[ChainFile, Generation],
+    findings: Iterable[Finding],
+    known: Sequence[Generation],
+) -> list[Generation]:
+    """Return the generations that are *lying* in *files*, in the order of these, with those of the
+    *known* ones that probably lie in a file, as *findings* say: what is found now has its place
+    before or behind them.
+    """
+    hidden = set(map(id, known)) - set(map(id, lying.values()))
+    probable = {
+        each.file: each.generation
+        for each in findings
+        if isinstance(each, Unsure) and id(each.generation) in hidden
+    }
+    found = (lying.get(file) or probable.get(file) for file in files)
+    return list({id(each): each for each in found if each is not None}.values())
 
 
 def as_before(listed: Sequence[Generation], before: Sequence[Generation]) -> list[Generation]:
