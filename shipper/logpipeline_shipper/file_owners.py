@@ -161,11 +161,24 @@ class FileOwners:
         chains = ((other, self._chain_of(other)) for other in others)
         likely = [(other, chain) for other, chain in chains if chain is not None]
         owner = _owner_by_content(file, likely, now_s) if likely else NO_OWNER
+        if isinstance(owner, Key) and self._has_older_held(file, owner):
+            return Undecided(frozenset({owner}), is_copy=True, is_awaited=True)
         if owner != NO_OWNER:
             return owner
         # A source of the former process may recognise it, once its own files were listed.
         expected = frozenset(other for other in others if self._is_expected(other))
         return Undecided(expected) if expected else key
+
+    def _has_older_held(self, file: ChainFile, owner: Key) -> bool:
+        """Return whether a file that is older than *file* is awaited by *owner*, too: where both
+        begin with the same bytes, it is the older one that continues these.
+        """
+        return any(
+            hold.is_awaited and owner in hold.owners and hold.mtime_ns < file.mtime_ns
+            for holds in self._held.values()
+            for hold in holds.values()
+            if not hold.is_over
+        )
 
     def _possible_owners(self, file: ChainFile, key: Key) -> list[Key]:
         """Return the sources from whose names a rotator may have made the name of *file*, which
@@ -179,10 +192,13 @@ class FileOwners:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A file may belong to one of *owners*. *is_copy*: it was read, and has some of their bytes."""
+    """A file may belong to one of *owners*. *is_copy*: it was read, and has some of their bytes.
+    *is_awaited*: it belongs to one, unless a file of that one turns up.
+    """
 
     owners: frozenset[Key]
     is_copy: bool = False
+    is_awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +211,8 @@ class _Held:
     since_s: float
     size: int
     grown_s: float
+    mtime_ns: int
+    is_awaited: bool
     is_over: bool  # for good: from then on it is a log of its own
 
 
@@ -217,9 +235,18 @@ def _hold_on(
         # report that it is unreadable.
         has_grown = found.is_copy and size != before.size
         since_s, is_over = before.since_s, before.is_over
-        grown_s = now_s if has_grown else before.grown_s
+        # How long a file is awaited is decided by its source, which may have missed it just now.
+        grown_s = now_s if has_grown or found.is_awaited else before.grown_s
     is_over = is_over or seen_s - grown_s >= patience_s or seen_s - since_s >= HELD_GROWING_S
-    return _Held(owners=found.owners, since_s=since_s, size=size, grown_s=grown_s, is_over=is_over)
+    return _Held(
+        owners=found.owners,
+        since_s=since_s,
+        size=size,
+        grown_s=grown_s,
+        mtime_ns=file.mtime_ns,
+        is_awaited=found.is_awaited,
+        is_over=is_over,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +280,10 @@ def _owner_by_content(
     for key, found in resemblances:
         if found is Resemblance.CONTINUES:
             return key
-    if any(found is Resemblance.COPIES for _, found in resemblances):
-        return Undecided(owners, is_copy=True)
-    return NO_OWNER
+    kinds = {found for _, found in resemblances}
+    if kinds == {Resemblance.NONE}:
+        return NO_OWNER
+    return Undecided(owners, is_copy=True, is_awaited=Resemblance.AWAITS in kinds)
 
 
 # Of 1,000 folders with an `access.log`, all may be rotated at once: each packed file would be

@@ -225,11 +225,19 @@ class SourceManager:
         # Held files are decided on afterwards, by chains that wait for no file any more.
         for source in self.sources.values():
             source.chain.end()
-        for listing, how in list(self._held.values()):
-            self.update(listing, how)
+        self._decide_on_held()
         for key, source in self.sources.items():
             self._warm.add(key)
             source.wake()
+
+    def _decide_on_held(self) -> None:
+        """Look again whose the held files are: the oldest first, since others wait for it."""
+
+        def age(held: tuple[Listing, Ship]) -> int:
+            return min(file.mtime_ns for file in held[0].files)
+
+        for listing, how in sorted(self._held.values(), key=age):
+            self.update(listing, how)
 
     def is_level(self) -> bool:
         """Return whether all known bytes are acknowledged."""
@@ -240,8 +248,7 @@ class SourceManager:
     def tick(self) -> None:
         """Do what is due without an event: retries, ends of files, idle files."""
         now_s = self._shared.clock()
-        for listing, how in list(self._held.values()):
-            self.update(listing, how)
+        self._decide_on_held()
         if self._absent_until_s <= self._options.watermark.at(now_s):
             self._absent_until_s = math.inf
             self._is_all_seen = True

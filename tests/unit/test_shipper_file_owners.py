@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.log_chain import Folder, append, listings, pack
+from components.log_chain import GRACE_S, HEADER, Folder, append, listings, pack
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain
@@ -98,7 +98,43 @@ def test_a_copy_of_a_log_that_was_cut_off_is_its_own_at_once(tmp_path: Path) -> 
 
     folder.live.write_bytes(b"one\n")
     folder.live.rename(tmp_path / "elsewhere")
-    assert resemblance(folder, copy) is Resemblance.COPIES
+    assert resemblance(folder, copy) is Resemblance.AWAITS
+
+
+def test_of_two_files_that_begin_alike_the_older_one_continues_the_log(tmp_path: Path) -> None:
+    """Also where the time for which the log's own file is waited for ends between the two looks."""
+    folder, old = Folder(tmp_path / "logs"), tmp_path / "old"
+    append(folder.live, HEADER)
+    folder.read()
+    folder.chain.release()
+    folder.live.unlink()
+    folder.look()
+    old.mkdir()
+    for number in (1, 2):
+        pack(old / f"app-{number}.log.gz", HEADER + b"%d\n" % number)
+        os.utime(old / f"app-{number}.log.gz", (number, number))
+    log = Key("h", str(folder.live))
+    owners = FileOwners(
+        lambda key: folder.chain if key == log else None,
+        lambda key: False,
+        lambda: folder.now_s,
+        ScanWatermark(),
+    )
+    owners.claim(log, ())
+    found = sorted(listings(old), key=lambda each: each.id.source)
+    older, younger = ((Key("h", each.id.source), each) for each in found)
+    owners.sort(*older)
+    owners.sort(*younger)
+
+    folder.now_s += 2 * GRACE_S - 0.1
+    owners.sort(*older)
+    folder.now_s += 0.2
+    owners.sort(*younger)
+    assert owners.of(log) == ()
+
+    owners.sort(*older)
+    assert owners.of(log) == older[1].files
+    assert owners.sort(*younger).listing.files == ()
 
 
 def resemblance(folder: Folder, path: Path) -> Resemblance:

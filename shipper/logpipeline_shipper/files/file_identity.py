@@ -109,6 +109,8 @@ class Resemblance(Enum):
 
     NONE = "none"
     COPIES = "copies"  # it has bytes that are in the source's files too: a copy in the making?
+    # It has all that was read of a generation, whose own file may turn up yet.
+    AWAITS = "awaits"
     # It has all that was read of a generation, whose own file has these bytes no more.
     CONTINUES = "continues"
 
@@ -195,12 +197,16 @@ class FileMatcher:
                 # One that was truncated where it lies does not turn up under another name.
                 if is_there is False or (is_there is None and not self._may_turn_up(known, now_s)):
                     return Resemblance.CONTINUES
-                found = Resemblance.COPIES
+                kind = Resemblance.COPIES if is_there else Resemblance.AWAITS
             elif content.broken or (
                 file is not None and self._is_beginning(content, file, known) is not False
             ):
                 # A packed file that ends too early may still become a copy.
-                found = Resemblance.COPIES
+                kind = Resemblance.COPIES
+            else:
+                continue
+            if found is not Resemblance.AWAITS:
+                found = kind
         return found
 
     def _seen_again(
