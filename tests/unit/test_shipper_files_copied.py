@@ -13,6 +13,7 @@ import pytest
 
 from components.log_chain import HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline.checksum import NOTHING
+from logpipeline_shipper.file_owners import HELD_S
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import open_reader
 from logpipeline_shipper.files.reader import Part, Reader, Recent
@@ -232,3 +233,30 @@ def test_a_log_with_a_second_name_is_read_once(tmp_path: Path) -> None:
         folder.lend()
 
     assert folder.log.chain.unseen_generations == 0
+
+
+def test_a_packed_file_whose_original_was_removed_late_is_no_log_of_its_own(tmp_path: Path) -> None:
+    """Its original stood beside it for nearly as long as a file is held. From then on it takes some
+    listings to know that the original has no other name.
+    """
+    folder = OldFolder(tmp_path)
+    append(folder.log.live, HEADER)
+    folder.lend()
+    old, packed = folder.path / "app.log.1", folder.path / "app.log.1.gz"
+    folder.log.live.rename(old)
+    append(folder.log.live, b"next\n")
+    assert folder.owner(old) == "log"
+    folder.lend()
+    folder.log.chain.release()
+    pack(packed, old.read_bytes())
+    assert folder.owner(packed) == ""
+
+    folder.log.now_s += 0.9 * HELD_S
+    old.unlink()
+    assert folder.owner(packed) == ""
+    folder.lend()
+    folder.log.now_s += 0.2 * HELD_S
+    assert folder.owner(packed) == ""
+
+    folder.log.now_s += HELD_S
+    assert folder.owner(packed) == "log"

@@ -329,33 +329,6 @@ def test_what_is_packed_slowly_into_another_folder_is_no_log_of_its_own(tmp_path
     assert folder.owner(packed) == "log"
 
 
-def test_a_packed_file_whose_original_was_removed_late_is_no_log_of_its_own(tmp_path: Path) -> None:
-    """Its original stood beside it for nearly as long as a file is held. From then on it takes some
-    listings to know that the original has no other name.
-    """
-    folder = OldFolder(tmp_path)
-    append(folder.log.live, HEADER)
-    folder.lend()
-    old, packed = folder.path / "app.log.1", folder.path / "app.log.1.gz"
-    folder.log.live.rename(old)
-    append(folder.log.live, b"next\n")
-    assert folder.owner(old) == "log"
-    folder.lend()
-    folder.log.chain.release()
-    pack(packed, old.read_bytes())
-    assert folder.owner(packed) == ""
-
-    folder.log.now_s += 0.9 * HELD_S
-    old.unlink()
-    assert folder.owner(packed) == ""
-    folder.lend()
-    folder.log.now_s += 0.2 * HELD_S
-    assert folder.owner(packed) == ""
-
-    folder.log.now_s += HELD_S
-    assert folder.owner(packed) == "log"
-
-
 def test_what_is_copied_slowly_into_another_folder_is_no_log_of_its_own(tmp_path: Path) -> None:
     """As logrotate's `copytruncate` with `olddir` does it: a large log takes longer than is waited
     for one that does not grow.
