@@ -246,7 +246,8 @@ class StreamReader:
             info = await self._js.stream_info(self._stream)
             last = int(info["state"]["last_seq"]) if info is not None else 0
             is_more = last > self._order.sequence and await self._is_there(last)
-            # Last: what was sent and then let go is not there any more, and counts as sent.
+            # Asked last: a message that was sent, and removed from the stream since, is not found
+            # there, but is counted here.
             consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
         except (NotSent, OutcomeUnknown, ApiError) as error:
             raise Interrupted(str(error)) from error

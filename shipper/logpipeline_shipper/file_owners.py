@@ -10,7 +10,7 @@ bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,8 +131,8 @@ class FileOwners:
         elif self._held.pop(key, None) is None:
             return
         undecided: dict[Key, float] = {}
-        for hold in (hold for holds in self._held.values() for hold in holds.values()):
-            for owner in hold.owners if not hold.is_over else ():
+        for hold in self._waiting():
+            for owner in hold.owners:
                 undecided[owner] = min(hold.since_s, undecided.get(owner, math.inf))
         self._undecided = undecided
 
@@ -161,9 +161,9 @@ class FileOwners:
         chains = ((other, self._chain_of(other)) for other in others)
         likely = [(other, chain) for other, chain in chains if chain is not None]
         owner = _owner_by_content(file, likely, now_s) if likely else NO_OWNER
-        if isinstance(owner, Key) and self._has_older_held(file, owner):
-            return Undecided(frozenset({owner}), is_copy=True, is_awaited=True)
         if owner != NO_OWNER:
+            if isinstance(owner, Key) and self._has_older_held(file, owner):
+                return Undecided(frozenset({owner}), is_copy=True, is_awaited=True)
             return owner
         # A source of the former process may recognise it, once its own files were listed.
         expected = frozenset(other for other in others if self._is_expected(other))
@@ -175,10 +175,13 @@ class FileOwners:
         """
         return any(
             hold.is_awaited and owner in hold.owners and hold.mtime_ns < file.mtime_ns
-            for holds in self._held.values()
-            for hold in holds.values()
-            if not hold.is_over
+            for hold in self._waiting()
         )
+
+    def _waiting(self) -> Iterator[_Held]:
+        """Yield the files that are held back now."""
+        for holds in self._held.values():
+            yield from (hold for hold in holds.values() if not hold.is_over)
 
     def _possible_owners(self, file: ChainFile, key: Key) -> list[Key]:
         """Return the sources from whose names a rotator may have made the name of *file*, which

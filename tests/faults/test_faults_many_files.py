@@ -22,6 +22,19 @@ KILLS = 8
 FILES_PER_SECOND_MIN = 50
 
 
+def write(paths: list[Path], word: str) -> None:
+    """Append a line to each of *paths*; no two are alike."""
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(f"{path.stem} of {path.parts[-4]} {word}\n")
+
+
+def is_one(place: str) -> bool:
+    """Return whether the collected file at *place* is one of many."""
+    return "/many/" in place
+
+
 class ManyFiles:
     """Files below the hosts of *pipeline*, beside those of its writers."""
 
@@ -32,20 +45,9 @@ class ManyFiles:
         folders = [root / host / "files" / "many" for host in hosts]
         self.paths = [folders[n % len(folders)] / f"{n}.log" for n in range(count)]
 
-    def write(self, paths: list[Path], word: str) -> None:
-        """Append a line to each of *paths*; no two are alike."""
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a") as file:
-                file.write(f"{path.stem} of {path.parts[-4]} {word}\n")
-
-    def is_one(self, place: str) -> bool:
-        """Return whether the collected file at *place* is one of them."""
-        return "/many/" in place
-
     def collected(self) -> Counter[str]:
         """Return how often each line was collected."""
-        chains = [each for each in find_chains(self._pipeline.outputs()) if self.is_one(each.place)]
+        chains = [each for each in find_chains(self._pipeline.outputs()) if is_one(each.place)]
         text = b"".join(
             part for chain in chains for file in chain.files for part in read_file(file)
         )
@@ -64,12 +66,12 @@ async def test_very_many_files_are_collected_once_whatever_is_killed(
     async with PipelineUnderTest(tmp_path, Shape(seed=seed, lines_per_second=200)) as pipeline:
         files, nemesis = ManyFiles(pipeline, count), Nemesis(pipeline, random.Random(seed))
         half = count // 2
-        files.write(files.paths[:half], "first")
+        write(files.paths[:half], "first")
         await pipeline.run()
 
         def go_on() -> None:
-            files.write(files.paths[half:], "first")
-            files.write(files.paths, "second")
+            write(files.paths[half:], "first")
+            write(files.paths, "second")
 
         await asyncio.gather(asyncio.to_thread(go_on), nemesis.run(counted=KILLS))
         pipeline.rounds = nemesis.rounds
@@ -80,7 +82,7 @@ async def test_very_many_files_are_collected_once_whatever_is_killed(
         verdict = await pipeline.settle(
             within_s=60.0 + count / FILES_PER_SECOND_MIN,
             is_enough=is_enough,
-            is_ignored=files.is_one,
+            is_ignored=is_one,
         )
         collected, expected = files.collected(), files.expected()
 
@@ -88,4 +90,6 @@ async def test_very_many_files_are_collected_once_whatever_is_killed(
     assert verdict.is_clean, verdict.explain()
     assert expected.total() == 2 * count
     assert not expected - collected, f"lost: {list(expected - collected)[:5]}"
-    assert not collected - expected, f"twice, or of nobody: {list(collected - expected)[:5]}"
+    assert not collected - expected, (
+        f"there twice, or never written: {list(collected - expected)[:5]}"
+    )

@@ -45,7 +45,7 @@ DEFECTS: dict[str, tuple[str, Any, Bounds, str]] = {
         Bounds(processes=("merge", "erase"), erased=frozenset({3})),
         r"OPTIMIZE makes \[1, 2, 3, 4\] of \[1, 2, 4\]|is twice in the table",
     ),
-    "whoever was faster may have replaced the same files": (
+    "a process ignores that another one removed its files": (
         "logpipeline_spark.formats.delta.DeltaLog._refuse_conflict",
         lambda self, place, change: None,
         Bounds(processes=("merge", "merge"), hours=1),

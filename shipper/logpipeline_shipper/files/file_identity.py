@@ -96,8 +96,8 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """*file* could not be decided on yet: the next listing decides. It is a copy of *generation*
-    unless that one's own file turns up.
+    """*file* could not be decided on yet: the next listing decides. It is a copy of *generation*,
+    if there is one, unless that one's own file turns up.
     """
 
     file: ChainFile

@@ -23,7 +23,7 @@ from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NoResponders, OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline.spec import parse
-from protocol.replay import Do, Ended, Raised, Request, next_effect, run
+from protocol.replay import Asked, Do, Ended, Raised, Request, run
 
 CREATED, GROUP, SUBJECT = "2026-11-25T00:00:00Z", "work", "logs.p0.web1"
 PIPELINE = parse(
@@ -130,7 +130,7 @@ class Group:
     """The model, within *bounds*."""
 
     bounds: Bounds
-    asked: dict[tuple[int, tuple[Any, ...]], Request | Ended] = field(default_factory=dict)
+    asked: Asked = field(default_factory=Asked)
 
     def first(self) -> World:
         """Return the world in which nobody has begun."""
@@ -236,12 +236,10 @@ class Group:
             yield f"does not write {what}, without an answer", nothing, unknown
 
     def _next(self, number: int, results: tuple[Any, ...]) -> Request | Ended:
-        # What a member asks for next depends on its own results alone.
-        known = self.asked.get((number, results))
-        if known is None:
-            known = next_effect(lambda do: run(_member(do, number, self.bounds)), results)
-            self.asked[number, results] = known
-        return known
+        def program(do: Do) -> Any:
+            return run(_member(do, number, self.bounds))
+
+        return self.asked.next_effect(number, program, results)
 
 
 def _told(value: bytes) -> str:

@@ -1,14 +1,17 @@
-"""Delta's log and its storage, as a model to be searched sees them: each call is an effect."""
+"""What models of a table share: Delta's log and its storage, each call of which is an effect, and
+the steps of the processes that call them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -16,7 +19,10 @@ import pyarrow as pa
 from logpipeline_spark.formats import delta
 from logpipeline_spark.formats.delta import LOG, DeltaLog
 from logpipeline_spark.table.storage import Storage, Stored
-from protocol.replay import Do
+from protocol.replay import Do, Ended, Request
+
+Results = tuple[Any, ...]
+W = TypeVar("W", bound="HasProcesses")
 
 # A clean-up removes files that were begun so long ago, and that no version names.
 LONG_AGO = timedelta(hours=2)
@@ -68,6 +74,44 @@ class EffectLog(DeltaLog):
         versions: tuple[bytes, ...] = self._do("log", self._area)
         self._version, self._looked = len(versions) - 1, datetime.now(UTC)
         return versions
+
+
+class HasProcesses(Protocol):
+    """A world that is a dataclass with the results of its processes (None: not started)."""
+
+    @property
+    def processes(self) -> tuple[Results | None, ...]:
+        """The results of each process."""
+
+
+def steps_of_processes(
+    world: W,
+    next_of: Callable[[int, Results], Request | Ended],
+    effects: Callable[[W, int, Request], Iterator[tuple[str, W, Any]]],
+    *,
+    refused: tuple[str, ...],
+) -> Iterator[tuple[str, W]]:
+    """Yield each step that a process of *world* may take: it begins, or what it asks for by
+    *next_of* has one of its *effects*. It may end with an error of the kinds *refused*.
+    """
+    for number, results in enumerate(world.processes):
+        if results is None:
+            yield f"process {number} begins", _with(world, number, ())
+            continue
+        request = next_of(number, results)
+        if isinstance(request, Ended):
+            if request.error and not request.error.startswith(refused):
+                raise AssertionError(f"process {number} ends: {request.error}")
+            continue
+        for text, after, result in effects(world, number, request):
+            yield f"process {number} {text}", _with(after, number, (*results, result))
+
+
+def _with(world: W, number: int, results: Results) -> W:
+    processes = list(world.processes)
+    processes[number] = results
+    changed: W = replace(cast(Any, world), processes=tuple(processes))
+    return changed
 
 
 def log_folder(area: str) -> str:

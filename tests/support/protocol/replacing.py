@@ -34,8 +34,9 @@ from protocol.lake import (
     actions_of,
     commits_alike,
     log_folder,
+    steps_of_processes,
 )
-from protocol.replay import Do, Ended, Raised, Request, next_effect
+from protocol.replay import Asked, Do, Ended, Raised, Request
 
 OLD, YOUNG = f"{LINES}/dt=2026-11-25/hour=10", f"{LINES}/dt=2026-11-25/hour=11"
 NOW = end_of(YOUNG) + timedelta(hours=1)
@@ -61,6 +62,10 @@ class World:
     slept: frozenset[int] = frozenset()
     sleeps: int = 0
 
+    def held(self) -> dict[str, frozenset[int]]:
+        """Return the messages of each file that exists."""
+        return {path: messages for path, messages, _ in self.files}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
@@ -75,7 +80,7 @@ class Bounds:
 
 
 class _Log(EffectLog):
-    """The log, as whoever replaces files reads it."""
+    """The log, as the product reads it to replace files."""
 
     def transaction(self) -> int | None:
         self.looked_at()
@@ -117,7 +122,7 @@ class Replacing:
     """The model, within *bounds*."""
 
     bounds: Bounds
-    asked: dict[tuple[int, tuple[Any, ...]], Request | Ended] = field(default_factory=dict)
+    asked: Asked = field(default_factory=Asked)
     checked: dict[Any, str] = field(default_factory=dict)
 
     def first(self) -> World:
@@ -125,8 +130,7 @@ class Replacing:
         paths = [f"{hour}/{name}.parquet" for hour in (OLD, YOUNG)[: self.bounds.hours]
                  for name in "ab"]  # fmt: skip
         files = frozenset((path, frozenset({n}), -1) for n, path in enumerate(paths, 1))
-        version = _version(1, [path for path, _, _ in sorted(files)])
-        return World((version,), files, (None,) * len(self.bounds.processes))
+        return World((_version(paths),), files, (None,) * len(self.bounds.processes))
 
     # -- promises
 
@@ -146,26 +150,11 @@ class Replacing:
             if file[2] in world.slept and file[0] not in needed:
                 without = replace(world, files=world.files - {file})
                 yield f"a clean-up removes what process {file[2]} wrote", without
-        for number, results in enumerate(world.processes):
-            work = self.bounds.processes[number]
-            if results is None:
-                yield f"process {number} begins to {work}", _with(world, number, ())
-                continue
-            request = self._next(number, results)
-            if isinstance(request, Ended):
-                if request.error and not request.error.startswith(REFUSED):
-                    raise AssertionError(f"process {number} ends: {request.error}")
-                continue
-            for text, after, result in self._effects(world, number, request):
-                yield f"process {number} {text}", _with(after, number, (*results, result))
+        yield from steps_of_processes(world, self._next, self._effects, refused=REFUSED)
 
     def _next(self, number: int, results: tuple[Any, ...]) -> Request | Ended:
-        known = self.asked.get((number, results))
-        if known is None:
-            work, has_sleep = _WORK[self.bounds.processes[number]], bool(self.bounds.sleeps)
-            known = next_effect(lambda do: _run(do, number, work, has_sleep), results)
-            self.asked[number, results] = known
-        return known
+        work, has_sleep = _WORK[self.bounds.processes[number]], bool(self.bounds.sleeps)
+        return self.asked.next_effect(number, lambda do: _run(do, number, work, has_sleep), results)
 
     def _effects(
         self, world: World, number: int, request: Request
@@ -186,7 +175,7 @@ class Replacing:
                     after = replace(world, log=(*world.log, data))
                     yield f"writes version {version}", after, True
             case ("rewrite", (path, sources, is_erasure)):
-                held = {name: messages for name, messages, _ in world.files}
+                held = world.held()
                 if any(name not in held for name in sources):
                     yield "finds a file gone", world, Raised(Damaged, "gone")
                     return
@@ -198,8 +187,7 @@ class Replacing:
                 files = world.files | {(path, frozenset({message}), number)}
                 yield f"writes {message}", replace(world, files=files), None
             case ("holds", (path,)):
-                held = {name: messages for name, messages, _ in world.files}
-                found = held.get(path, frozenset()) & self.bounds.erased
+                found = world.held().get(path, frozenset()) & self.bounds.erased
                 yield f"reads {path[-20:]}", world, len(found)
             case ("sleep", ()):
                 # What it wrote before, it does not commit any more.
@@ -283,8 +271,8 @@ _WORK: dict[str, Work] = {"merge": _merge, "erase": _erase, "retain": _retain, "
 
 
 def _wrong(world: World, erased: frozenset[int]) -> str:
-    """Return what is wrong with the last version, as against the one before it."""
-    held = {path: messages for path, messages, _ in world.files}
+    """Compare the last version with the one before it, and return what is wrong, if anything is."""
+    held = world.held()
     after = named(world.log)
     for path in after:
         if path not in held:
@@ -336,7 +324,7 @@ def named(log: Log) -> frozenset[str]:
     return (named(log[:-1]) - removed) | added
 
 
-def _version(number: int, paths: Sequence[str]) -> bytes:
+def _version(paths: Sequence[str]) -> bytes:
     actions: list[Any] = [{"commitInfo": {"operation": "WRITE", SAID: {}}}]
     actions += [{"add": {"path": path.removeprefix(f"{LINES}/")}} for path in paths]
     return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
@@ -345,9 +333,3 @@ def _version(number: int, paths: Sequence[str]) -> bytes:
 def _number_of(path: str) -> int:
     assert path.startswith(log_folder(LINES)), path
     return int(path[-25:-5])
-
-
-def _with(world: World, number: int, results: tuple[Any, ...] | None) -> World:
-    processes = list(world.processes)
-    processes[number] = results
-    return replace(world, processes=tuple(processes))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -65,6 +66,22 @@ def next_effect(program: Program, results: tuple[Hashable, ...]) -> Request | En
         return waiting.request
     except Exception as error:  # noqa: BLE001  # the model decides whether a program may end so
         return Ended(error=f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What processes ask for next. It depends on their results alone, so it is worked out once."""
+
+    known: dict[tuple[int, tuple[Hashable, ...]], Request | Ended] = field(default_factory=dict)
+
+    def next_effect(
+        self, number: int, program: Program, results: tuple[Hashable, ...]
+    ) -> Request | Ended:
+        """Return what the process *number*, which runs *program*, asks for after *results*."""
+        found = self.known.get((number, results))
+        if found is None:
+            found = self.known[number, results] = next_effect(program, results)
+        return found
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -19,7 +19,7 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.records import StreamPosition
 from logpipeline_collector import stream_reader
 from logpipeline_collector.stream_reader import ConsumerName, Interrupted, StreamReader
-from protocol.replay import Do, Ended, Request, next_effect, run
+from protocol.replay import Asked, Do, Ended, Request, run
 
 CREATED, OURS = "2026-11-25T00:00:00Z", "logs.p0.>"
 
@@ -156,7 +156,7 @@ class SingleStream:
     """The model, within *bounds*."""
 
     bounds: Bounds
-    asked: dict[tuple[Any, ...], Request | Ended] = field(default_factory=dict)
+    asked: Asked = field(default_factory=Asked)
 
     def first(self) -> World:
         """Return the world in which nothing is stored."""
@@ -233,10 +233,7 @@ class SingleStream:
                 yield f"passes what is up to {sequence}", replace(world, passed=sequence), None
 
     def _next(self, results: tuple[Any, ...]) -> Request | Ended:
-        known = self.asked.get(results)
-        if known is None:
-            known = self.asked[results] = next_effect(lambda do: run(_read(do)), results)
-        return known
+        return self.asked.next_effect(0, lambda do: run(_read(do)), results)
 
 
 def _ours(world: World, after: int, length: int | None = None) -> int:

@@ -30,8 +30,9 @@ from protocol.lake import (
     actions_of,
     commits_alike,
     log_folder,
+    steps_of_processes,
 )
-from protocol.replay import Do, Ended, Request, next_effect
+from protocol.replay import Asked, Do, Ended, Request
 
 STREAM, FOLDER = "LOGS_0", f"{LINES}/dt=2026-11-25/hour=10"
 # How a writer may end without a defect: another one is at work, or it was asleep for too long.
@@ -48,7 +49,7 @@ class World:
     last: int = 0
     objects: tuple[tuple[str, bytes], ...] = ()
     files: frozenset[str] = frozenset()
-    writers: tuple[tuple[Any, ...] | None, ...] = ()
+    processes: tuple[tuple[Any, ...] | None, ...] = ()
     slept: frozenset[int] = frozenset()
     owner: tuple[tuple[str, int], ...] = ()
 
@@ -78,12 +79,12 @@ class Table:
     """The model, within *bounds*."""
 
     bounds: Bounds
-    asked: dict[tuple[int, tuple[Any, ...]], Request | Ended] = field(default_factory=dict)
+    asked: Asked = field(default_factory=Asked)
     checked: dict[Any, str] = field(default_factory=dict)
 
     def first(self) -> World:
         """Return the world with an empty table, and an empty stream."""
-        return World(writers=(None,) * self.bounds.writers)
+        return World(processes=(None,) * self.bounds.writers)
 
     # -- promises
 
@@ -107,24 +108,10 @@ class Table:
             if number in world.slept and path in world.files - named:
                 without = replace(world, files=world.files - {path})
                 yield f"a clean-up removes the file of writer {number}", without
-        for number, results in enumerate(world.writers):
-            if results is None:
-                yield f"writer {number} starts", _with(world, number, ())
-                continue
-            request = self._next(number, results)
-            if isinstance(request, Ended):
-                if request.error and not request.error.startswith(REFUSED):
-                    raise AssertionError(f"writer {number} ends: {request.error}")
-                continue
-            for text, after, result in self._effects(world, number, request):
-                yield f"writer {number} {text}", _with(after, number, (*results, result))
+        yield from steps_of_processes(world, self._next, self._effects, refused=REFUSED)
 
     def _next(self, number: int, results: tuple[Any, ...]) -> Request | Ended:
-        known = self.asked.get((number, results))
-        if known is None:
-            known = next_effect(lambda do: _write(do, number, self.bounds), results)
-            self.asked[number, results] = known
-        return known
+        return self.asked.next_effect(number, lambda do: _write(do, number, self.bounds), results)
 
     def _effects(
         self, world: World, number: int, request: Request
@@ -254,9 +241,3 @@ def _numbers(versions: Iterable[bytes]) -> list[int]:
 
 def _short(path: str) -> str:
     return path.rpartition("/")[2] if not path.startswith(STATE) else f"state {path[-12:-6]}"
-
-
-def _with(world: World, number: int, results: tuple[Any, ...] | None) -> World:
-    writers = list(world.writers)
-    writers[number] = results
-    return replace(world, writers=tuple(writers))

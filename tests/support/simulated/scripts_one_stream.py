@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulated.stage import ONE_STREAM, OTHER, OWNER, Scripts, Stage
+from simulated.writers import Writer
 
 SCRIPTS = Scripts(ONE_STREAM)
 play = SCRIPTS.add
@@ -11,6 +12,24 @@ play = SCRIPTS.add
 FROZEN_S = 40.0
 # After so long a server knows that it leads the stream no more.
 FORMER_S = 5.0
+
+
+async def begun(s: Stage) -> tuple[Writer, Writer]:
+    """Have lines of the first partition read, and passed by the other one; return the logs of both
+    partitions.
+    """
+    ours, others = s.world.writers
+    await s.begun_by_both()
+    await s.ship(3, log=ours)
+    await s.passed()
+    return ours, others
+
+
+async def written_and_passed(s: Stage, others: Writer) -> None:
+    """Ship lines of the other partition, and return when the first one has passed them."""
+    for _ in range(3):
+        await s.ship(2, log=others)
+    await s.passed()
 
 
 @play(
@@ -32,10 +51,7 @@ async def others_write(s: Stage) -> None:
 @play("what_should_have_come_is_not_looked_for")
 async def delivery_is_lost_and_others_write(s: Stage) -> None:
     """The last lines of a partition do not arrive at its owner, and only others follow."""
-    ours, others = s.world.writers
-    await s.begun_by_both()
-    await s.ship(3, log=ours)
-    await s.passed()
+    ours, others = await begun(s)
     s.deafen(OWNER)
     await s.ship(2, log=ours)
     s.hear(OWNER)
@@ -48,11 +64,8 @@ async def former_leader_answers(s: Stage) -> None:
     """Who does not know yet that it leads the stream no more answers whether there is more: nothing
     is passed by that alone.
     """
-    ours, others = s.world.writers
-    await s.begun_by_both()
-    await s.ship(3, log=ours)
+    ours, others = await begun(s)
     await s.until(lambda: s.record.snapshot_at == s.stream.last, "there is a snapshot")
-    await s.passed()
     s.stream.former_ns = s.stream.last_ns
     await s.ship(2, log=ours)
     await s.ship(2, log=others)
@@ -65,13 +78,8 @@ async def former_leader_answers(s: Stage) -> None:
 @play("what_was_passed_is_forgotten_at_a_take_over")
 async def taken_over_when_others_are_trimmed(s: Stage) -> None:
     """A partition goes to another owner when all that it passed is trimmed: nothing is missed."""
-    ours, others = s.world.writers
-    await s.begun_by_both()
-    await s.ship(3, log=ours)
-    await s.passed()
-    for _ in range(3):
-        await s.ship(2, log=others)
-    await s.passed()
+    ours, others = await begun(s)
+    await written_and_passed(s, others)
     s.trim()
     s.give(OTHER)
     await s.until(lambda: s.record.owner == OTHER and not s.record.released, "it takes over")
@@ -86,13 +94,8 @@ async def tail_that_was_passed_is_lost(s: Stage) -> None:
     """
     # The lost lines are sent once more.
     s.explained.resends = s.world.may_be_late = True
-    ours, others = s.world.writers
-    await s.begun_by_both()
-    await s.ship(3, log=ours)
-    await s.passed()
-    for _ in range(3):
-        await s.ship(2, log=others)
-    await s.passed()
+    _, others = await begun(s)
+    await written_and_passed(s, others)
     s.freeze(OWNER, FROZEN_S)
     s.lose_tail(3)
     for _ in range(3):
