@@ -92,13 +92,17 @@ class FileOwners:
         """Return which files of *listing*, of the source *key*, are its own."""
         lent: dict[Key, tuple[ChainFile, ...]] = {}
         kept: list[ChainFile] = []
-        held: dict[Identity, _Held] = {}
         now_s = self._clock()
         seen_s = self._watermark.listed(now_s)
+        # Each one that is decided on goes at once: a younger file of this listing may wait for it.
+        held = self._held.setdefault(key, {})
+        was_holding = bool(held)
+        for gone in held.keys() - {file.identity for file in listing.files}:
+            del held[gone]
         for file in listing.files:
             owner = self._owner_of(file, key, now_s)
+            before = held.pop(file.identity, None)
             if isinstance(owner, Undecided):
-                before = self._held.get(key, {}).get(file.identity)
                 hold = held[file.identity] = _hold_on(
                     file, owner, before, now_s, seen_s, self._patience_s
                 )
@@ -109,7 +113,10 @@ class FileOwners:
                 kept.append(file)
             else:
                 lent[owner] = (*lent.get(owner, ()), replace(file, is_live=False))
-        self._hold(key, held)
+        if held or was_holding:
+            self._note_undecided()
+        if not held:
+            del self._held[key]
         former = self._lent.pop(key, {})
         if lent:
             self._lent[key] = lent
@@ -125,11 +132,7 @@ class FileOwners:
         """
         return self._undecided.get(key, math.inf)
 
-    def _hold(self, key: Key, held: dict[Identity, _Held]) -> None:
-        if held:
-            self._held[key] = held
-        elif self._held.pop(key, None) is None:
-            return
+    def _note_undecided(self) -> None:
         undecided: dict[Key, float] = {}
         for hold in self._waiting():
             for owner in hold.owners:

@@ -13,7 +13,7 @@ from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.file_identity import Resemblance
-from logpipeline_shipper.files.listing import ScanWatermark
+from logpipeline_shipper.files.listing import Listing, ScanWatermark
 from logpipeline_shipper.files.reader import PlainReader
 
 SOURCES = 300
@@ -101,18 +101,15 @@ def test_a_copy_of_a_log_that_was_cut_off_is_its_own_at_once(tmp_path: Path) -> 
     assert resemblance(folder, copy) is Resemblance.AWAITS
 
 
-def test_of_two_files_that_begin_alike_the_older_one_continues_the_log(tmp_path: Path) -> None:
-    """Also where the time for which the log's own file is waited for ends between the two looks."""
-    folder, old = Folder(tmp_path / "logs"), tmp_path / "old"
+@pytest.fixture
+def gone(tmp_path: Path) -> tuple[Folder, FileOwners, Key]:
+    """A log of which a header was read, and whose file is gone, with the owners of files."""
+    folder = Folder(tmp_path / "logs")
     append(folder.live, HEADER)
     folder.read()
     folder.chain.release()
     folder.live.unlink()
     folder.look()
-    old.mkdir()
-    for number in (1, 2):
-        pack(old / f"app-{number}.log.gz", HEADER + b"%d\n" % number)
-        os.utime(old / f"app-{number}.log.gz", (number, number))
     log = Key("h", str(folder.live))
     owners = FileOwners(
         lambda key: folder.chain if key == log else None,
@@ -121,8 +118,27 @@ def test_of_two_files_that_begin_alike_the_older_one_continues_the_log(tmp_path:
         ScanWatermark(),
     )
     owners.claim(log, ())
+    return folder, owners, log
+
+
+def found_in(old: Path, *names: str) -> list[tuple[Key, Listing]]:
+    """Pack files with the same first line, the oldest first, and return what a look at them finds,
+    by source.
+    """
+    old.mkdir()
+    for number, name in enumerate(names):
+        pack(old / name, HEADER + b"%d\n" % number)
+        os.utime(old / name, (number, number))
     found = sorted(listings(old), key=lambda each: each.id.source)
-    older, younger = ((Key("h", each.id.source), each) for each in found)
+    return [(Key("h", each.id.source), each) for each in found]
+
+
+def test_of_two_files_that_begin_alike_the_older_one_continues_the_log(
+    tmp_path: Path, gone: tuple[Folder, FileOwners, Key]
+) -> None:
+    """Also where the time for which the log's own file is waited for ends between the two looks."""
+    folder, owners, log = gone
+    older, younger = found_in(tmp_path / "old", "app-1.log.gz", "app-2.log.gz")
     owners.sort(*older)
     owners.sort(*younger)
 
@@ -135,6 +151,21 @@ def test_of_two_files_that_begin_alike_the_older_one_continues_the_log(tmp_path:
     owners.sort(*older)
     assert owners.of(log) == older[1].files
     assert owners.sort(*younger).listing.files == ()
+
+
+def test_at_the_end_files_that_begin_alike_are_no_logs_of_their_own(
+    tmp_path: Path, gone: tuple[Folder, FileOwners, Key]
+) -> None:
+    """They have one name, and were waited for until then."""
+    folder, owners, log = gone
+    ((key, listing),) = found_in(tmp_path / "old", "app.log.2.gz", "app.log.1.gz")
+    assert owners.sort(key, listing).listing.files == ()
+
+    folder.chain.end()
+    owners.end()
+
+    assert owners.sort(key, listing).listing.files == ()
+    assert [file.path for file in owners.of(log)] == [file.path for file in listing.files]
 
 
 def resemblance(folder: Folder, path: Path) -> Resemblance:
