@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from cluster.handle import Cluster
 from cluster.installed_operator import Operator
 from cluster.pipelines import Pipeline, create, small, trusting
-from cluster.pod_processes import Container, containers
+from cluster.pod_processes import Container, computing, containers
 from cluster.rights import account, granted, used
 from cluster.workload import SEED, is_place
 from logpipeline.nats.options import NatsOptions
@@ -149,22 +149,19 @@ async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_ar
     cluster.apply(keys(namespace))
     pipeline.patch({"table": little | native(bucket, namespace)})
 
-    async def top_up() -> None:
-        # Else the first executor may have done all of it before the second one is there, or before
-        # the driver is killed.
-        await backlog.top_up(nats, rows=rows_in(storage), batches=MESSAGES // 2)
+    # Else the first executor may have done all of it before the second one is there, or before the
+    # driver is killed.
+    async with backlog.kept_up(nats, lambda: rows_in(storage), batches=MESSAGES // 2):
+        first = await busy_executors(pipeline)
+        assert {container.node for container in first} == set(cluster.nodes)
+        first[0].kill()
+        [driver] = containers(pipeline, "table")
+        second = await busy_executors(pipeline, without=first[0])
+        # On which node the new one is, is the scheduler's business: the spread is a wish, and the
+        # dead pod is counted where it was until its end is known.
+        assert set(second) - set(first)
+        driver.kill()
 
-    first = await busy_executors(pipeline, top_up)
-    assert {container.node for container in first} == set(cluster.nodes)
-    first[0].kill()
-    [driver] = containers(pipeline, "table")
-    second = await busy_executors(pipeline, top_up, without=first[0])
-    # On which node the new one is, is the scheduler's business: the spread is a wish, and the dead
-    # pod is counted where it was until its end is known.
-    assert set(second) - set(first)
-    driver.kill()
-
-    assert rows_in(storage) < backlog.lines, "nothing was in progress: the backlog is too small"
     await eventually(
         lambda: rows_in(storage) >= backlog.lines, within_s=IN_TABLE_S, what="all rows"
     )
@@ -218,20 +215,20 @@ def keys(namespace: str) -> dict[str, Any]:
 
 
 async def busy_executors(
-    pipeline: Pipeline, top_up: Callable[[], Awaitable[None]], *, without: Container | None = None
+    pipeline: Pipeline, *, without: Container | None = None
 ) -> list[Container]:
     """Wait until all executors that are wanted have computed, one of them just now; return that
-    one first. What they have to do is *top_up*'s business.
+    one first.
     """
     busy: dict[Container, float] = {}
 
     async def all_seen() -> list[Container]:
-        await top_up()
-        there = set(containers(pipeline, "executor")) - {without}
+        there = set(await asyncio.to_thread(containers, pipeline, "executor")) - {without}
         for _ in range(SAMPLES):
-            busy.update({each: time.monotonic() for each in there if each.computes()})
+            now = computing(there)
+            busy.update(dict.fromkeys(now, time.monotonic()))
             working = sorted(there & busy.keys(), key=lambda each: -busy[each])
-            if len(working) >= EXECUTORS and working[0].computes():
+            if len(working) >= EXECUTORS and now:
                 return working
             await asyncio.sleep(SAMPLE_S)
         return []

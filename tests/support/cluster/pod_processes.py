@@ -4,6 +4,7 @@ memory does, and Kubernetes learns of it afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,17 @@ class Container:
     pod: str
     node: str
 
-    def computes(self) -> bool:
-        """Whether a Python of Spark's computes in it at this moment."""
-        return any(is_computing(pid) for pid in self._processes())
-
     def kill(self) -> None:
         """Kill all that runs in it."""
         # With the first process of a container the kernel ends the others before their turn comes.
-        killed = [kill_if_there(pid) for pid in self._processes()]
+        killed = [kill_if_there(pid) for pid in _processes() if self.id in _groups(pid)]
         assert any(killed), f"no process runs in {self.pod}"
 
-    def _processes(self) -> list[int]:
-        # The nodes are processes of this machine, and so are their pods.
-        return [
-            int(folder.name)
-            for folder in Path("/proc").iterdir()
-            if folder.name.isdecimal() and self.id in _groups(folder)
-        ]
+
+def computing(among: Collection[Container]) -> set[Container]:
+    """Return those in which a Python of Spark's computes at this moment."""
+    groups = [_groups(pid) for pid in _processes() if is_computing(pid)]
+    return {each for each in among if any(each.id in group for group in groups)}
 
 
 def containers(pipeline: Pipeline, component: str) -> list[Container]:
@@ -58,9 +53,14 @@ def _id(status: dict[str, Any]) -> str:
     return str(status["containerID"]).rpartition("/")[2]
 
 
-def _groups(folder: Path) -> str:
+def _processes() -> list[int]:
+    # The nodes are processes of this machine, and so are their pods.
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdecimal()]
+
+
+def _groups(pid: int) -> str:
     try:
-        return (folder / "cgroup").read_text()
+        return Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
         # It has ended meanwhile.
         return ""

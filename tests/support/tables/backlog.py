@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import zstandard
@@ -21,6 +22,7 @@ LINES_OF_BATCH = 256
 # Bytes that no compression takes away: a backlog is as large in the streams as in the table.
 RANDOM_BYTES_OF_LINE = 600
 AT_ONCE = 32
+TOP_UP_EVERY_S = 0.2
 SOURCE = "/var/log/app.log"
 
 Digests = dict[str, tuple[int, str]]
@@ -69,6 +71,30 @@ class Backlog:
         waiting = (self.lines - rows) // (LINES_OF_BATCH * len(self.hosts))
         if waiting < batches:
             await self.publish(nats, batches=batches - waiting)
+
+    @asynccontextmanager
+    async def kept_up(
+        self, nats: NatsOptions, rows: Callable[[], int], *, batches: int
+    ) -> AsyncIterator[None]:
+        """Top up within the block as well, beside a reader that has *rows()* lines: it may read as
+        fast as this writes.
+        """
+        ended = asyncio.Event()
+
+        async def keep_up() -> None:
+            while not ended.is_set():
+                await self.top_up(nats, rows=await asyncio.to_thread(rows), batches=batches)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(TOP_UP_EVERY_S):
+                        await ended.wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(keep_up())
+            try:
+                yield
+            finally:
+                # What it has begun to write it writes, and counts.
+                ended.set()
 
     @property
     def lines(self) -> int:

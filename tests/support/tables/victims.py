@@ -28,8 +28,9 @@ def busy_worker_of(driver: int) -> int | None:
 
 def is_computing(pid: int) -> bool:
     """Whether *pid* is a worker, and no mere parent of workers, that computes at this moment."""
-    is_worker = WORKERS in _command(pid) and WORKERS in _command(_parent(pid))
-    return is_worker and _state(pid) == "R"
+    # Of a machine's processes few run: what they are is asked of those alone.
+    runs = _state(pid) == "R"
+    return runs and WORKERS in _command(pid) and WORKERS in _command(_parent(pid))
 
 
 def _command(pid: int) -> str:
