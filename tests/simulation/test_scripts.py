@@ -32,7 +32,6 @@ def test_scripts_find_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 def test_scripts_see_planted_defects() -> None:
     """Each defect where it is known to show, but for those that only a long world shows."""
     done = campaign("--known", "short")

@@ -50,14 +50,14 @@ def test() -> list[Step]:
         # The operator's tests would wait for it in the end, when nothing else is left to run.
         replace(_built_api(), is_urgent=True),
         *_pure(),
-        # It waits more than the others, which find a processor beside it.
+        # What waits more than it computes comes first: the others find a processor beside it.
         _live("live", QUICK),
+        _operator("operator-smoke", SMOKE),
+        _spark("spark-smoke", SMOKE),
         _tables("tests/tables"),
         pytest_step("protocol", searched, "tests/protocol", "-n", "2", load=1.0),
         _faults("faults-smoke", SMOKE),
         _simulation("simulation-smoke", SMOKE),
-        _spark("spark-smoke", SMOKE),
-        _operator("operator-smoke", SMOKE),
         *([_nodes("nodes-smoke", SMOKE)] if is_cluster_at_hand() else []),
     ]
 
