@@ -161,6 +161,7 @@ async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_ar
         # dead pod is counted where it was until its end is known.
         assert set(second) - set(first)
         driver.kill()
+        assert rows_in(storage) < backlog.lines, "nothing was left to do: the backlog is too small"
 
     await eventually(
         lambda: rows_in(storage) >= backlog.lines, within_s=IN_TABLE_S, what="all rows"

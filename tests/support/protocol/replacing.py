@@ -271,7 +271,7 @@ _WORK: dict[str, Work] = {"merge": _merge, "erase": _erase, "retain": _retain, "
 
 
 def _wrong(world: World, erased: frozenset[int]) -> str:
-    """Compare the last version with the one before it, and return what is wrong, if anything is."""
+    """Return a sentence on what is wrong with the last version of the log; "" if nothing is."""
     held = world.held()
     after = named(world.log)
     for path in after:

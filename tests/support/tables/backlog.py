@@ -76,8 +76,8 @@ class Backlog:
     async def kept_up(
         self, nats: NatsOptions, rows: Callable[[], int], *, batches: int
     ) -> AsyncIterator[None]:
-        """Top up within the block as well, beside a reader that has *rows()* lines: it may read as
-        fast as this writes.
+        """Top up again and again as long as the block lasts, for a reader that has *rows()* lines:
+        it may read as fast as this writes.
         """
         ended = asyncio.Event()
 
@@ -88,13 +88,13 @@ class Backlog:
                     async with asyncio.timeout(TOP_UP_EVERY_S):
                         await ended.wait()
 
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(keep_up())
-            try:
-                yield
-            finally:
-                # What it has begun to write it writes, and counts.
-                ended.set()
+        task = asyncio.create_task(keep_up())
+        try:
+            yield
+        finally:
+            # Not cancelled: what it has begun to write has to be counted as well.
+            ended.set()
+            await task
 
     @property
     def lines(self) -> int:
