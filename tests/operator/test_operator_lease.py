@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api_server.operator_process import OperatorProcess
+from api_server.operator_process import LONG_LEASE_S, OperatorProcess
 from api_server.recording_proxy import ClusterProxy
 from api_server.world import FORMER, LATTER, World
 from api_server.writes import Writes
@@ -29,8 +29,6 @@ pytest_plugins = ["api_server.world_fixture"]
 LEASE = "logpipeline-operator"
 # Where one has to run out.
 SHORT_LEASE_S = 9
-# No machine is too busy to renew this one in time.
-LONG_LEASE_S = 90
 # A look at the Lease, and the work of a start.
 SLACK_S = 60.0
 WATCH_S = 0.1

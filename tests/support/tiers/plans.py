@@ -94,14 +94,15 @@ def test_all() -> list[Step]:
         # Tests of the chart use Helm.
         _operator("operator", REST, after=all_built),
         _faults("faults", REST),
+        nats_cli,
+        nats_server,
+        # Its last tests wait for minutes: others find the processors beside them.
+        _live("live-long", LONG, after=(nats_cli.name,)),
         _simulation("simulation", REST),
     ]
     return [
         *longest,
         *(step for step in test() if step.name not in {each.name for each in longest}),
-        nats_cli,
-        nats_server,
-        _live("live-long", LONG, after=(nats_cli.name,)),
         pytest_step(
             "spark43",
             "the newest Spark",
