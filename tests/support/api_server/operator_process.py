@@ -70,8 +70,8 @@ class OperatorProcess:
         """Start it, and return at once."""
         assert not self.is_running
         arguments = [*self.arguments, "--http", "127.0.0.1:0"]
-        lease = {"LOGPIPELINE_LEASE_SECONDS": str(LONG_LEASE_S)}
-        environment = {**IMAGES, **lease, **self.environment}
+        lease_s = str(LONG_LEASE_S)
+        environment = {**IMAGES, "LOGPIPELINE_LEASE_SECONDS": lease_s, **self.environment}
         self._process = _context().Process(
             target=run, args=(arguments, environment, str(self.log), self.has_rounds), daemon=True
         )
