@@ -13,6 +13,8 @@ import logpipeline
 from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
 from logpipeline.consuming import ordered
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats import pull
+from waiting import eventually
 
 # A net for hangs, wide enough for a machine that runs other tests beside.
 READ_S = 60
@@ -20,11 +22,13 @@ NEVER_S = 1e9
 MESSAGES = 4
 PUSH = {"name": "pushed", "type": "push", "deliverSubject": "out.logs", "ackPolicy": "none"}
 
+PULLED = {"name": "pulled"}
+
 
 @pytest.fixture
 async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
-    """Three streams with messages, and a consumer that pushes."""
-    async with streams_on(nats_server, tmp_path / "pipeline", consumers=[PUSH]) as made:
+    """Three streams with messages, and consumers that the resource lists."""
+    async with streams_on(nats_server, tmp_path / "pipeline", consumers=[PUSH, PULLED]) as made:
         await made.write(MESSAGES)
         yield made
 
@@ -84,4 +88,36 @@ async def test_a_push_consumer_that_is_deleted_ends_its_reader(
         await streams.js.call(what)
 
         with pytest.raises(logpipeline.ConsumerGone, match=why):
+            await reader.next()
+
+
+async def test_what_a_lost_stream_held_acknowledges_nothing_of_the_one_that_followed_it(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader, whose batch took longer than a pull waits, was not told of the deletion; somebody
+    else has the message of the same number in hand.
+    """
+    monkeypatch.setattr(pull, "PULL_EXPIRES_S", 0.5)
+    monkeypatch.setattr(pull, "IDLE_HEARTBEAT_S", 0.1)
+
+    async def no_pull_waits() -> bool:
+        return not (await streams.consumer("pulled", 1))["num_waiting"]
+
+    async with logpipeline.open_reader(
+        "pulled", pipeline=streams.file, nats=streams.server.url, partitions="1"
+    ) as reader:
+        assert (await anext(reader)).last == 1
+        await eventually(no_pull_waits)
+        await streams.js.call("STREAM.DELETE.LOGS_1")
+        await asyncio.to_thread(streams.run, "apply")
+        await streams.send(HOSTS[1])
+        stranger = pull.PullReader(streams.js, "LOGS_1", "pulled", pull_bytes=1)
+        await stranger.open()
+        await eventually(lambda: bool(stranger.held))
+        await reader.settle()
+        # What it said is with the server before the answer.
+        await reader.lag()
+
+        assert (await streams.consumer("pulled", 1))["num_ack_pending"] == 1
+        with pytest.raises(logpipeline.StateForeign, match="stream LOGS_1 was made anew"):
             await reader.next()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from logpipeline.consuming.message import Batch
 from logpipeline.consuming.options import Stopped
 from logpipeline.consuming.reader import Reader
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats import pull
 from logpipeline.nats.session import RawMessage
 from waiting import eventually
 
@@ -194,32 +196,83 @@ async def test_what_a_lost_stream_held_is_handed_out_when_it_is_sent_again(
     assert sorted(found) == sorted([b"another"] * 5 + lines)
 
 
-async def test_a_message_of_a_lost_stream_acknowledges_no_other(streams: Streams) -> None:
+@pytest.fixture(params=["told", "not-told"])
+def hears_of_deletion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the server says to members that their stream was deleted. It does while a pull of
+    them waits, which ends where a batch takes longer.
+    """
+    is_told: bool = request.param == "told"
+    if not is_told:
+        monkeypatch.setattr(pull, "PULL_EXPIRES_S", 0.5)
+        monkeypatch.setattr(pull, "IDLE_HEARTBEAT_S", 0.1)
+    return is_told
+
+
+async def lose_while_in_hand(streams: Streams, reader: Reader, is_told: bool) -> Batch:
+    """Hand out a message, which has the only number of its stream, and lose that stream."""
+    await streams.send(HOSTS[0])
+    batch = await upcoming(reader)
+
+    async def no_pull_waits() -> bool:
+        return not (await streams.consumer("listed"))["num_waiting"]
+
+    if not is_told:
+        await eventually(no_pull_waits)
+    await make_anew(streams)
+    return batch
+
+
+@asynccontextmanager
+async def with_same_number(streams: Streams) -> AsyncIterator[None]:
+    """Another member, that has a message of the new stream in hand."""
+    await streams.send(HOSTS[0])
+    async with sharing(streams, "listed", member="second") as second:
+        assert (await upcoming(second)).first == 1
+        yield
+        assert (await streams.consumer("listed"))["num_ack_pending"] == 1
+
+
+async def test_a_message_of_a_lost_stream_acknowledges_no_other(
+    streams: Streams, hears_of_deletion: bool
+) -> None:
     """Though another member has one with the same number in hand."""
-    subject = streams.subject(HOSTS[0])
-    await streams.js.publish(subject, b"old")
     async with sharing(streams, "listed") as first:
-        old = await upcoming(first)
-        await make_anew(streams)
-        await streams.js.publish(subject, b"new")
-        async with sharing(streams, "listed", member="second") as second:
-            assert (await upcoming(second)).first == old.first
+        await lose_while_in_hand(streams, first, hears_of_deletion)
+        async with with_same_number(streams):
             await first.settle()
 
-        assert (await upcoming(first)).messages[0].payload == b"new"
+        assert [line.text.decode() for line in (await upcoming(first)).lines] == streams.written[1:]
 
 
-async def test_a_message_of_a_lost_stream_that_fails_is_a_dead_letter(streams: Streams) -> None:
+async def test_a_message_of_a_lost_stream_that_fails_is_a_dead_letter(
+    streams: Streams, hears_of_deletion: bool
+) -> None:
     """It is in nobody's stream any more, so it cannot come again."""
-    await streams.send(HOSTS[0])
-    async with sharing(streams, "listed") as reader:
-        batch = await upcoming(reader)
-        await make_anew(streams)
-        batch.retry("not now")
-        await reader.settle()
+    async with sharing(streams, "listed") as first:
+        batch = await lose_while_in_hand(streams, first, hears_of_deletion)
+        async with with_same_number(streams):
+            batch.retry("not now")
+            await first.settle()
+
+        new = await upcoming(first)
+        assert [line.text.decode() for line in new.lines] == streams.written[1:]
+        assert new.messages[0].delivery == 2
 
     streams.run("dlq", "retry", "--consumer", "listed")
-    assert await rest_of(streams, "listed") == streams.written
+    assert sorted(await rest_of(streams, "listed")) == streams.written
+
+
+async def test_a_message_of_a_lost_stream_is_a_dead_letter_when_its_member_ends(
+    streams: Streams, hears_of_deletion: bool
+) -> None:
+    """What it gives back is no other member's message."""
+    async with sharing(streams, "listed") as first:
+        await lose_while_in_hand(streams, first, hears_of_deletion)
+        async with with_same_number(streams):
+            await first.__aexit__(None, None, None)
+
+    streams.run("dlq", "retry", "--consumer", "listed")
+    assert sorted(await rest_of(streams, "listed")) == streams.written
 
 
 async def test_what_was_fetched_is_kept_over_a_cut(streams: Streams) -> None:

@@ -234,6 +234,29 @@ async def test_more_messages_than_a_pull_may_bring_all_come(
     assert [m.message.data for m in taken] == [b"%d" % number for number in range(100)]
 
 
+async def test_a_consumer_that_was_made_anew_ends_its_reader(
+    js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former one was deleted while no pull waited, so the server told nobody."""
+    monkeypatch.setattr("logpipeline.nats.pull.PULL_EXPIRES_S", 0.5)
+    monkeypatch.setattr("logpipeline.nats.pull.IDLE_HEARTBEAT_S", 0.1)
+
+    async def no_pull_waits() -> bool:
+        return not (await js.call("CONSUMER.INFO.LOGS_0.e1"))["num_waiting"]
+
+    await consumer(js, "e1")
+    reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1)
+    await reader.open()
+    await js.publish("logs.p0.a", b"one")
+    await read_all(reader, 1)
+    await eventually(no_pull_waits)
+    await js.consumer_delete("LOGS_0", "e1")
+    await consumer(js, "e1")
+
+    with pytest.raises(ReaderClosed, match="went back"):
+        await read_all(reader, 2)
+
+
 async def test_a_deleted_consumer_ends_its_reader_at_once(js: JetStream) -> None:
     """This is how a successor fences its predecessor."""
     await consumer(js, "e1")

@@ -27,6 +27,7 @@ PIPELINE = parse(
         "spec": {"partitions": 1},
     }
 )
+CREATED = "2026-11-25T00:00:00Z"
 
 
 class Connection:
@@ -62,7 +63,7 @@ class Stream:
             "bytes": len(self.times),
             "last_ts": "2026-11-25T00:00:01Z",
         }
-        return {"created": "2026-11-25T00:00:00Z", "state": state, "config": {}}
+        return {"created": CREATED, "state": state, "config": {}}
 
     async def message(self, name: str, sequence: int) -> StoredMessage | None:
         """Return a message."""
@@ -87,7 +88,7 @@ async def reader_of(stream: Stream, *, batch: int) -> OrderedReader:
     reader = OrderedReader(
         Reading(cast(JetStream, stream), PIPELINE, options, 1), 0, claim=None, file=None
     )
-    reader.consumer = Consumer("LOGS_0", "own", {"ack_policy": "none"}, 0, 0, 0, 0)
+    reader.consumer = Consumer("LOGS_0", "own", CREATED, {"ack_policy": "none"}, 0, 0, 0, 0)
     await reader.prepare()
     return reader
 

@@ -132,11 +132,12 @@ class PushReader:
 class Consumer:
     """A consumer as the server has it, and how far it is: *delivered* and *acked* are sequences of
     the stream, *pending* messages were not delivered yet, *unacknowledged* ones were. *deliveries*
-    counts all that it ever made.
+    counts all that it ever made. *created* tells it from one of the same name that was deleted.
     """
 
     stream: str
     name: str
+    created: str
     config: dict[str, Any]
     delivered: int
     acked: int
@@ -346,6 +347,7 @@ def _consumer_of(info: dict[str, Any]) -> Consumer:
     return Consumer(
         stream=info["stream_name"],
         name=info["name"],
+        created=str(info["created"]),
         config=dict(info["config"]),
         delivered=int(info["delivered"].get("stream_seq", 0)),
         acked=int(info["ack_floor"].get("stream_seq", 0)),

@@ -211,6 +211,14 @@ class OrderedReader(PartitionReader):
             self._judge(judge(position, stream, found), position)
         return stream
 
+    async def is_same_stream(self) -> bool:
+        """Return whether the stream is the one of our position."""
+        try:
+            await self._stream()
+        except StateForeign:
+            return False
+        return True
+
     def _judge(self, verdict: Verdict, position: StreamPosition) -> None:
         if verdict is Verdict.GOOD:
             return

@@ -12,10 +12,10 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from logpipeline.consuming.consumer import Consumer, PushReader, ensure
+from logpipeline.consuming.consumer import Consumer, PushReader, ensure, find
 from logpipeline.consuming.message import (
     UNREADABLE,
     Batch,
@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 TAKE_S = 1.0
 REOPEN_S = 0.2
+# So often a server that is in trouble is asked whether a stream is still there.
+ASKED_MAX = 3
 # Waits between tries where the consumer names none; the last one repeats.
 BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
 NS = 1_000_000_000
@@ -58,14 +60,19 @@ class AckBook:
     with ``all`` the last one says it of all before. So is *most*: the messages that it delivers
     before one of them is acknowledged, 0 where it has no limit.
 
-    A lost one costs a second delivery, which is recognised, or processed again.
+    A lost one costs a second delivery, which is recognised, or processed again. One that reached a
+    stream made since would be taken for another message's, which nobody would get any more: so
+    *may_answer* is asked before anything is said.
     """
 
-    def __init__(self, connection: Connection, acks: Acks) -> None:
+    def __init__(
+        self, connection: Connection, acks: Acks, may_answer: Callable[[], Awaitable[bool]]
+    ) -> None:
         self.policy = "none"
         self.most = 0
         self._connection = connection
         self._acks = acks
+        self._may_answer = may_answer
         # Replies that wait, in order.
         self._due: list[str] = []
         self._count = 0
@@ -97,7 +104,9 @@ class AckBook:
         await self.send(due[-1:] if self.policy == "all" else due, ACK)
 
     async def send(self, replies: list[str], word: bytes) -> None:
-        """Send *word* to each of *replies*."""
+        """Send *word* to each of *replies*, unless their stream is gone."""
+        if not replies or not await self._may_answer():
+            return
         # Without a connection the server delivers again.
         with contextlib.suppress(NotSent):
             for reply in replies:
@@ -163,9 +172,12 @@ class PartitionReader(ABC):
         self.options = reading.options
         self.queue: deque[Delivered] = deque()
         self.consumer: Consumer
-        self.book = AckBook(reading.js.connection, reading.options.acks)
+        self.book = AckBook(reading.js.connection, reading.options.acks, self.may_answer)
         self._reader: PullReader | PushReader | None = None
         self._was_open = False
+        # Whether our consumer is not there any more, or out of reach (to open again says why), and
+        # whether its stream is another one now.
+        self._is_gone = self._is_other_stream = False
         self._signs: asyncio.Task[None] | None = None
         names = reading.pipeline.names
         self._room = LetterRoom(
@@ -207,7 +219,7 @@ class PartitionReader(ABC):
                 self._start_signs()
                 self._reader = self._make_reader()
                 await self._reader.open()
-                self._was_open = True
+                self._was_open, self._is_gone, self._is_other_stream = True, False, False
             except Denied as error:
                 # No time helps: a person has to give the right.
                 raise ConsumeError(str(error)) from error
@@ -218,6 +230,43 @@ class PartitionReader(ABC):
                 await asyncio.sleep(REOPEN_S)
             else:
                 return
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to bring nothing more: the consumer, or the connection, is gone."""
+        return self._is_gone or (self._reader is not None and self._reader.has_ended)
+
+    async def may_answer(self) -> bool:
+        """Return whether what was delivered can be acknowledged, or given back: its stream is still
+        there. Asked of the server, since a reader hears of a deletion only while a pull of it waits
+        there, and not for sure even then. False without a connection, or an answer: then they come
+        again.
+        """
+        for _ in range(ASKED_MAX):
+            try:
+                found = await find(self.reading.js, self.stream, self.consumer.name)
+                is_known = found.created == self.consumer.created and not self.has_ended
+                if not is_known and not await self.is_same_stream():
+                    self._is_gone = self._is_other_stream = True
+            except Denied:
+                self._is_gone = True
+            except (NotSent, OutcomeUnknown):
+                return False
+            except ApiError as error:
+                if error.is_trouble:
+                    await asyncio.sleep(REOPEN_S)
+                    continue
+                self._is_gone = True
+            return not self._is_gone
+        return False
+
+    @abstractmethod
+    async def is_same_stream(self) -> bool:
+        """Return whether the stream is the one that was read until now.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
 
     @abstractmethod
     def last_read(self) -> int | None:
@@ -283,6 +332,8 @@ class PartitionReader(ABC):
         """Wait a little for messages; begin again where the connection or the reader is gone."""
         assert self._reader is not None
         try:
+            if self._is_gone:
+                raise ReaderClosed("the server says that the consumer is not there any more")
             self.queue.extend(await self._reader.take(timeout_s=TAKE_S))
         except Denied:
             raise

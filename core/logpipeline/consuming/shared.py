@@ -25,7 +25,7 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import StreamPosition
-from logpipeline.streamstate import Verdict, judge, state_of, time_at
+from logpipeline.streamstate import StreamState, Verdict, judge, state_of, time_at
 
 # What a dead letter says of a last delivery that was given back.
 ENDED = "its reader ended before it was processed, and maxDeliver allows no other delivery"
@@ -72,19 +72,32 @@ class SharedReader(PartitionReader):
 
     async def prepare(self) -> None:
         """Get ready to read `consumer`, maybe of a stream that is no longer the one it was."""
-        info = await self.reading.js.stream_info(self.stream)
-        if info is None:
+        stream = await self._stream()
+        if stream is None:
             return
-        stream, seen = state_of(info), self._seen
-        if seen.sequence:
-            found = await time_at(self.reading.js, self.stream, stream, seen.sequence)
-            if judge(seen, stream, found) is not Verdict.GOOD:
-                self._forget_stream()
+        if self._created and not await self._is_same(stream):
+            self._lose_stream()
         self._created = stream.created
         if not self._delivered.delivery:
             self._delivered = LastDelivery(self.consumer.deliveries, self.consumer.delivered)
 
-    def _forget_stream(self) -> None:
+    async def _stream(self) -> StreamState | None:
+        info = await self.reading.js.stream_info(self.stream)
+        return None if info is None else state_of(info)
+
+    async def _is_same(self, stream: StreamState) -> bool:
+        seen = replace(self._seen, created=self._created)
+        found = await time_at(self.reading.js, self.stream, stream, seen.sequence)
+        return judge(seen, stream, found) is Verdict.GOOD
+
+    async def is_same_stream(self) -> bool:
+        """Return whether the stream is the one that was read until now; where there is none, nobody
+        hears what is said.
+        """
+        stream = await self._stream()
+        return stream is None or await self._is_same(stream)
+
+    def _lose_stream(self) -> None:
         """Forget what is true of the former stream only: another one gives the same numbers to
         other messages.
         """
@@ -105,8 +118,7 @@ class SharedReader(PartitionReader):
         """Begin again where the consumer or the connection is gone, before anything is said of
         what they brought: maybe it stands for something else now.
         """
-        is_connected = self.reading.js.connection.is_connected
-        if is_connected and self._reader is not None and self._reader.has_ended:
+        if self.reading.js.connection.is_connected and self.has_ended:
             await self.open()
 
     async def _next(self) -> Batch:
@@ -181,9 +193,12 @@ class SharedReader(PartitionReader):
 
     async def settle(self, batch: Batch) -> bool:
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
+        outcome = batch.outcome or PROCESSED
+        if outcome.kind != "processed":
+            # What may come again depends on it; of what was processed only the acknowledgement.
+            await self.may_answer()
         await self._look_again()
         self._is_single = False
-        outcome = batch.outcome or PROCESSED
         messages = list(batch.messages)
         self._in_hand = []
         if outcome.kind == "processed":
@@ -248,9 +263,13 @@ class SharedReader(PartitionReader):
 
     async def close(self) -> None:
         """Acknowledge what was processed, and let others have the rest at once."""
+        if self._was_open and self.reading.js.connection.is_connected:
+            await self.may_answer()
         if self._reader is not None:
             # First, or the server delivers to us again what we give back.
             self.queue.extend(await self._reader.drain())
+        if self._is_other_stream:
+            self._lose_stream()
         if self._was_open and self.reading.js.connection.is_connected:
             begun = [each.delivered for each in (*self._in_hand, *self._singles)]
             try:

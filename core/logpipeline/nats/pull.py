@@ -87,6 +87,8 @@ class PullReader:
         # still bring.
         self._open: dict[int, int] = {}
         self._heard_at = 0.0
+        # The number of the last delivery, among all of the consumer.
+        self._delivery = 0
 
     async def open(self) -> None:
         """Start pulling.
@@ -178,13 +180,17 @@ class PullReader:
         # pull.
         self._heard_at = asyncio.get_running_loop().time()
         if message.reply.startswith(b"$JS.ACK."):
-            self._queue.append(read_reply(message))
-            self._count_delivery()
+            self._accept(read_reply(message))
         elif message.status != 100:
             self._pull_ended(message)
         self._arrived.set()
 
-    def _count_delivery(self) -> None:
+    def _accept(self, delivered: Delivered) -> None:
+        if delivered.delivery <= self._delivery:
+            # The server may have told nobody that it deleted the former one.
+            self._closed = self._closed or "the numbers of the consumer's deliveries went back"
+        self._delivery = delivered.delivery
+        self._queue.append(delivered)
         pull = next(iter(self._open), None)
         if pull is not None:
             self._open[pull] -= 1

@@ -301,7 +301,7 @@ def _consumer(delivered: int) -> Consumer:
     reader has to fetch each of them.
     """
     config = {"ack_policy": "explicit"}
-    return Consumer("LOGS_0", GROUP, config, delivered, 0, 0, delivered)
+    return Consumer("LOGS_0", GROUP, CREATED, config, delivered, 0, 0, delivered)
 
 
 def _with(world: World, number: int, results: tuple[Any, ...] | None) -> World:
