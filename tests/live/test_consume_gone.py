@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import logpipeline
+from components import pulls
 from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
 from logpipeline.consuming import ordered
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats import pull
+from logpipeline.nats.pull import PullReader
 from waiting import eventually
 
 # A net for hangs, wide enough for a machine that runs other tests beside.
@@ -21,7 +22,6 @@ READ_S = 60
 NEVER_S = 1e9
 MESSAGES = 4
 PUSH = {"name": "pushed", "type": "push", "deliverSubject": "out.logs", "ackPolicy": "none"}
-
 PULLED = {"name": "pulled"}
 
 
@@ -94,24 +94,19 @@ async def test_a_push_consumer_that_is_deleted_ends_its_reader(
 async def test_what_a_lost_stream_held_acknowledges_nothing_of_the_one_that_followed_it(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reader, whose batch took longer than a pull waits, was not told of the deletion; somebody
-    else has the message of the same number in hand.
+    """The reader's batch took longer than its pull, so the server did not tell it of the deletion.
+    Another client has the new stream's message 1 in hand.
     """
-    monkeypatch.setattr(pull, "PULL_EXPIRES_S", 0.5)
-    monkeypatch.setattr(pull, "IDLE_HEARTBEAT_S", 0.1)
-
-    async def no_pull_waits() -> bool:
-        return not (await streams.consumer("pulled", 1))["num_waiting"]
-
+    pulls.end_soon(monkeypatch)
     async with logpipeline.open_reader(
         "pulled", pipeline=streams.file, nats=streams.server.url, partitions="1"
     ) as reader:
         assert (await anext(reader)).last == 1
-        await eventually(no_pull_waits)
+        await pulls.ended(streams.js, "LOGS_1", "pulled")
         await streams.js.call("STREAM.DELETE.LOGS_1")
         await asyncio.to_thread(streams.run, "apply")
         await streams.send(HOSTS[1])
-        stranger = pull.PullReader(streams.js, "LOGS_1", "pulled", pull_bytes=1)
+        stranger = PullReader(streams.js, "LOGS_1", "pulled", pull_bytes=1)
         await stranger.open()
         await eventually(lambda: bool(stranger.held))
         await reader.settle()

@@ -7,19 +7,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from components import pulls
 from components.consuming import COMMAND_S, HOSTS, Streams, streams_on
 from logpipeline import open_reader
 from logpipeline.consuming.message import Batch
 from logpipeline.consuming.options import Stopped
 from logpipeline.consuming.reader import Reader
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats import pull
 from logpipeline.nats.session import RawMessage
 from waiting import eventually
 
@@ -198,13 +198,12 @@ async def test_what_a_lost_stream_held_is_handed_out_when_it_is_sent_again(
 
 @pytest.fixture(params=["told", "not-told"])
 def hears_of_deletion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the server says to members that their stream was deleted. It does while a pull of
-    them waits, which ends where a batch takes longer.
+    """Whether the server tells members that their stream was deleted: only those whose pull waits,
+    and a pull that a batch outlasts has ended.
     """
     is_told: bool = request.param == "told"
     if not is_told:
-        monkeypatch.setattr(pull, "PULL_EXPIRES_S", 0.5)
-        monkeypatch.setattr(pull, "IDLE_HEARTBEAT_S", 0.1)
+        pulls.end_soon(monkeypatch)
     return is_told
 
 
@@ -212,12 +211,8 @@ async def lose_while_in_hand(streams: Streams, reader: Reader, is_told: bool) ->
     """Hand out a message, which has the only number of its stream, and lose that stream."""
     await streams.send(HOSTS[0])
     batch = await upcoming(reader)
-
-    async def no_pull_waits() -> bool:
-        return not (await streams.consumer("listed"))["num_waiting"]
-
     if not is_told:
-        await eventually(no_pull_waits)
+        await pulls.ended(streams.js, "LOGS_0", "listed")
     await make_anew(streams)
     return batch
 
@@ -266,10 +261,11 @@ async def test_a_message_of_a_lost_stream_is_a_dead_letter_when_its_member_ends(
     streams: Streams, hears_of_deletion: bool
 ) -> None:
     """What it gives back is no other member's message."""
-    async with sharing(streams, "listed") as first:
+    async with AsyncExitStack() as opened:
+        first = await opened.enter_async_context(sharing(streams, "listed"))
         await lose_while_in_hand(streams, first, hears_of_deletion)
         async with with_same_number(streams):
-            await first.__aexit__(None, None, None)
+            await opened.aclose()
 
     streams.run("dlq", "retry", "--consumer", "listed")
     assert sorted(await rest_of(streams, "listed")) == streams.written

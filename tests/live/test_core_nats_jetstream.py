@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from components import pulls
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket, Conflict, bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent
@@ -237,19 +238,14 @@ async def test_more_messages_than_a_pull_may_bring_all_come(
 async def test_a_consumer_that_was_made_anew_ends_its_reader(
     js: JetStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former one was deleted while no pull waited, so the server told nobody."""
-    monkeypatch.setattr("logpipeline.nats.pull.PULL_EXPIRES_S", 0.5)
-    monkeypatch.setattr("logpipeline.nats.pull.IDLE_HEARTBEAT_S", 0.1)
-
-    async def no_pull_waits() -> bool:
-        return not (await js.call("CONSUMER.INFO.LOGS_0.e1"))["num_waiting"]
-
+    """The server did not announce the deletion, since no pull waited."""
+    pulls.end_soon(monkeypatch)
     await consumer(js, "e1")
     reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1)
     await reader.open()
     await js.publish("logs.p0.a", b"one")
     await read_all(reader, 1)
-    await eventually(no_pull_waits)
+    await pulls.ended(js, "LOGS_0", "e1")
     await js.consumer_delete("LOGS_0", "e1")
     await consumer(js, "e1")
 

@@ -31,7 +31,14 @@ CREATED = "2026-11-25T00:00:00Z"
 
 
 class Connection:
-    """A connection that always is there."""
+    """A connection that always is there, and keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def publish(self, subject: str, payload: bytes) -> None:
+        """Keep the subject."""
+        self.sent.append(subject)
 
     async def wait_connected(self) -> None:
         """Return at once."""
@@ -42,10 +49,11 @@ class Stream:
     *asked_in_vain* times.
     """
 
-    connection = Connection()
     wait_after = JetStream.wait_after
 
     def __init__(self) -> None:
+        self.connection = Connection()
+        self.calls: list[str] = []
         self.times = {number: number for number in range(1, 5)}
         self.asked = 0
         self.asked_in_vain = 0
@@ -65,6 +73,18 @@ class Stream:
         }
         return {"created": CREATED, "state": state, "config": {}}
 
+    async def call(self, request: str) -> dict[str, Any]:
+        """Describe the consumer."""
+        self.calls.append(request)
+        return {
+            "stream_name": "LOGS_0",
+            "name": "own",
+            "created": CREATED,
+            "config": {},
+            "delivered": {},
+            "ack_floor": {},
+        }
+
     async def message(self, name: str, sequence: int) -> StoredMessage | None:
         """Return a message."""
         time_ns = self.times.get(sequence)
@@ -79,8 +99,13 @@ class Stream:
 
     def deliver(self, sequences: Iterable[int]) -> list[Delivered]:
         """Return messages as a consumer delivers them."""
-        raw = RawMessage(SUBJECT.encode(), b"", b"", b"line")
-        return [Delivered(raw, each, each, self.times[each], 0, 1) for each in sequences]
+        return [
+            Delivered(
+                RawMessage(SUBJECT.encode(), b"ack.%d" % each, b"", b"line"),
+                *(each, each, self.times[each], 0, 1),
+            )
+            for each in sequences
+        ]
 
 
 async def reader_of(stream: Stream, *, batch: int) -> OrderedReader:
@@ -144,3 +169,19 @@ async def test_what_is_delivered_again_is_no_reason_to_ask_the_server() -> None:
 
     assert (await processed(reader)).first == 5
     assert (stream.asked, reader.reading.counts.redelivered) == (asked, 4)
+
+
+async def test_what_is_delivered_again_is_acknowledged_by_one_question() -> None:
+    """To ask the server for each of thousands would take as long as to process them."""
+    stream = Stream()
+    reader = await reader_of(stream, batch=4)
+    reader.queue.extend(stream.deliver(range(1, 5)))
+    await processed(reader)
+    reader.book.policy = "explicit"
+
+    stream.times[5] = 5
+    reader.queue.extend(stream.deliver(range(1, 6)))
+    await reader.next()
+
+    assert len(stream.calls) == 1
+    assert stream.connection.sent == ["ack.1", "ack.2", "ack.3", "ack.4"]

@@ -19,7 +19,7 @@ from logpipeline.nats.jetstream import (
     ApiError,
     JetStream,
 )
-from logpipeline.nats.pull import Delivered, ReaderClosed, read_reply
+from logpipeline.nats.pull import WENT_BACK, Delivered, ReaderClosed, read_reply
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline
 
@@ -81,7 +81,7 @@ class PushReader:
         """
         if not self._queue:
             if self._is_other_consumer:
-                raise ReaderClosed("the numbers of the consumer's deliveries went back")
+                raise ReaderClosed(WENT_BACK)
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

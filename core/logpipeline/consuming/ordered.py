@@ -397,15 +397,16 @@ class OrderedReader(PartitionReader):
 
     async def _following(self, read: StreamPosition) -> Delivered | None:
         """Return the message behind what was *read*, or None where none is there yet."""
-        last = read.sequence
+        last, again = read.sequence, []
         while self.queue and self.queue[0].sequence <= last:
             known = self.queue.popleft()
             if 0 < read.time_ns < known.time_ns:
                 # Stored later, with a number that was given before: the server may have lost its
                 # end, and a reader that is never idle would not look.
                 await self._check(read)
-            self.reading.counts.redelivered += 1
-            await self.book.add(replies_of([known]), 0)
+            again.append(known)
+        self.reading.counts.redelivered += len(again)
+        await self.book.add(replies_of(again), 0)
         upcoming = self.queue[0].sequence if self.queue else 0
         if upcoming == last + 1:
             return self.queue.popleft()

@@ -60,9 +60,9 @@ class AckBook:
     with ``all`` the last one says it of all before. So is *most*: the messages that it delivers
     before one of them is acknowledged, 0 where it has no limit.
 
-    A lost one costs a second delivery, which is recognised, or processed again. One that reached a
-    stream made since would be taken for another message's, which nobody would get any more: so
-    *may_answer* is asked before anything is said.
+    A lost one costs a second delivery, which is recognised, or processed again. One that reaches a
+    new stream of the same name acknowledges another message there, which is lost unless its reader
+    processes it. So *may_answer* is asked before each is sent.
     """
 
     def __init__(
@@ -219,7 +219,8 @@ class PartitionReader(ABC):
                 self._start_signs()
                 self._reader = self._make_reader()
                 await self._reader.open()
-                self._was_open, self._is_gone, self._is_other_stream = True, False, False
+                self._was_open = True
+                self._is_gone = self._is_other_stream = False
             except Denied as error:
                 # No time helps: a person has to give the right.
                 raise ConsumeError(str(error)) from error
@@ -237,10 +238,11 @@ class PartitionReader(ABC):
         return self._is_gone or (self._reader is not None and self._reader.has_ended)
 
     async def may_answer(self) -> bool:
-        """Return whether what was delivered can be acknowledged, or given back: its stream is still
-        there. Asked of the server, since a reader hears of a deletion only while a pull of it waits
-        there, and not for sure even then. False without a connection, or an answer: then they come
-        again.
+        """Ask the server whether the stream of our messages is still there, so that they can be
+        acknowledged or given back. False also without a connection or an answer: the server
+        delivers them again.
+
+        The server announces a deletion only to pulls that wait there, and not always to them.
         """
         for _ in range(ASKED_MAX):
             try:
@@ -333,7 +335,7 @@ class PartitionReader(ABC):
         assert self._reader is not None
         try:
             if self._is_gone:
-                raise ReaderClosed("the server says that the consumer is not there any more")
+                raise ReaderClosed("the consumer or its stream was deleted, or may not be read")
             self.queue.extend(await self._reader.take(timeout_s=TAKE_S))
         except Denied:
             raise

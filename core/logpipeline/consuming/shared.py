@@ -58,13 +58,16 @@ class SharedReader(PartitionReader):
         self._singles: deque[Message] = deque()
         # Whether the message in hand was one of these.
         self._is_single = False
-        self._created = ""
         # The stream of those in hand that cannot be acknowledged any more.
         self._former = ""
-        # The last message of the stream that we saw.
+        # The last message that we saw, and the stream.
         self._seen = StreamPosition("", 0, 0)
         self._delivered = NO_DELIVERY
         self._misses = Misses(reading, self.stream, partition)
+
+    @property
+    def _created(self) -> str:
+        return self._seen.created
 
     def last_read(self) -> int | None:
         """Return None: there is no position."""
@@ -77,7 +80,7 @@ class SharedReader(PartitionReader):
             return
         if self._created and not await self._is_same(stream):
             self._lose_stream()
-        self._created = stream.created
+        self._seen = replace(self._seen, created=stream.created)
         if not self._delivered.delivery:
             self._delivered = LastDelivery(self.consumer.deliveries, self.consumer.delivered)
 
@@ -86,13 +89,12 @@ class SharedReader(PartitionReader):
         return None if info is None else state_of(info)
 
     async def _is_same(self, stream: StreamState) -> bool:
-        seen = replace(self._seen, created=self._created)
-        found = await time_at(self.reading.js, self.stream, stream, seen.sequence)
-        return judge(seen, stream, found) is Verdict.GOOD
+        found = await time_at(self.reading.js, self.stream, stream, self._seen.sequence)
+        return judge(self._seen, stream, found) is Verdict.GOOD
 
     async def is_same_stream(self) -> bool:
-        """Return whether the stream is the one that was read until now; where there is none, nobody
-        hears what is said.
+        """Return whether the stream is the one that was read until now. True also where there is no
+        stream: an acknowledgement reaches nobody then.
         """
         stream = await self._stream()
         return stream is None or await self._is_same(stream)
@@ -195,7 +197,8 @@ class SharedReader(PartitionReader):
         """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         if outcome.kind != "processed":
-            # What may come again depends on it; of what was processed only the acknowledgement.
+            # Of a stream that is gone nothing comes again: what fails becomes a dead letter. For
+            # what was processed, the acknowledgement asks.
             await self.may_answer()
         await self._look_again()
         self._is_single = False

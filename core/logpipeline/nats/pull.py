@@ -24,6 +24,8 @@ PULLS_OUTSTANDING = 2
 # A pull smaller than the next message ends at once with 409; subject, reply and headers count as
 # well.
 MESSAGE_OVERHEAD_BYTES = 32 * 1024
+# Why a reader ends whose consumer was deleted and made anew.
+WENT_BACK = "the numbers of the consumer's deliveries went back"
 
 
 class ReaderClosed(Exception):
@@ -187,8 +189,8 @@ class PullReader:
 
     def _accept(self, delivered: Delivered) -> None:
         if delivered.delivery <= self._delivery:
-            # The server may have told nobody that it deleted the former one.
-            self._closed = self._closed or "the numbers of the consumer's deliveries went back"
+            # A new consumer of the same name: the server does not always announce a deletion.
+            self._closed = self._closed or WENT_BACK
         self._delivery = delivered.delivery
         self._queue.append(delivered)
         pull = next(iter(self._open), None)

@@ -271,7 +271,7 @@ _WORK: dict[str, Work] = {"merge": _merge, "erase": _erase, "retain": _retain, "
 
 
 def _wrong(world: World, erased: frozenset[int]) -> str:
-    """Return what is wrong with the last version of the log; an empty text if nothing is."""
+    """Return what is wrong with the last version of the log, or an empty text."""
     held = world.held()
     after = named(world.log)
     for path in after:
