@@ -4,7 +4,7 @@
 .NOTPARALLEL:
 .PHONY: help venv demo check test test-all test-changed format lint unit tables protocol live faults operator \
   spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock \
-  simulate
+  simulate mutants
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -67,9 +67,9 @@ live: venv ## Tests against real nats-servers
 	@$(BIN)/python tests/support/spark_versions.py || echo "going on without it"
 	$(BIN)/pytest tests/live -q -n $(WORKERS) --session-timeout=900
 
-# The oldest nats-server is built first, outside of any test's time.
+# A rotator and the oldest nats-server are built first, outside of any test's time.
 faults: venv ## Kills, cuts and full disks, a seeded share; the counts of each into build/faults.md
-	@$(BIN)/python tests/support/go_programs.py nats-server >/dev/null || echo "going on without it"
+	@$(BIN)/python tests/support/go_programs.py lumberjack nats-server >/dev/null || echo "going on without it"
 	PYTHONPATH=tests/support FAULTS_TABLE=build/faults.md $(BIN)/pytest -p faults.table tests/faults -q -n $(WORKERS) --session-timeout=1800
 
 # The API server is built first, outside of any test's time; where that cannot
@@ -101,6 +101,10 @@ simulate: venv ## Whole pipelines in simulated worlds (SEEDS=100, HOURS=10; RESU
 	PYTHONPATH=tests/support $(BIN)/python tests/support/simulated/campaign.py --seeds $(SEEDS) \
 	  --hours $(HOURS) $(if $(RESUME),--resume $(RESUME)) $(if $(SINGLE),--single) $(if $(DEFECTS),--defects) \
 	  $(if $(KNOWN),--known) $(if $(KEEP),--keep)
+
+mutants: venv ## Small wrong changes of what decides, and which test notices each (MODULES=…; RESUME=file goes on)
+	PYTHONPATH=tests/support $(BIN)/python tests/support/mutants/hunt.py --modules "$(MODULES)" \
+	  $(if $(RESUME),--resume $(RESUME))
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py

@@ -182,6 +182,13 @@ def _later_epoch(
     return _follow(record, epoch, CANNOT_UNDO if end.is_before(folder.reached) else "")
 
 
+def is_outdated(folder: FolderCommit | None, record: EpochRecord | None) -> bool:
+    """Return whether *record* is older than the last commit of *folder*: a replica lags, or the
+    bucket was lost or restored. It does not say whether that commit came too late.
+    """
+    return folder is not None and (record is None or record.epoch < folder.epoch)
+
+
 def is_overtaken(folder: FolderCommit, record: EpochRecord) -> bool:
     """Return whether *record*, of a lower epoch than *folder*, has more. An older copy of the
     bucket never has: epochs count anew since the bucket was lost.

@@ -27,8 +27,6 @@ def outside(span: Span, others: Iterable[Span]) -> list[Span]:
     for first, last in joined(others):
         if first >= end:
             break
-        if last <= start:
-            continue
         if start < first:
             parts.append((start, first))
         start = max(start, last)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logpipeline.records import EpochRecord, EpochStart, Reached, StreamPosition
+import pytest
+
+from logpipeline.records import EpochRecord, EpochStart, Reached, StreamPosition, Succession
 from logpipeline_collector.epochs import Successor, at_most, succeed
 from logpipeline_collector.recovery import (
     BUCKET_LOST,
     BUCKET_OLDER,
     CANNOT_UNDO,
     EPOCHS_ANEW,
+    FOLDER_GONE,
     FOLDER_OLDER,
     NOWHERE,
     TWO_OWNERS,
@@ -19,18 +22,18 @@ from logpipeline_collector.recovery import (
     Recovery,
     Source,
     is_late,
+    is_outdated,
     recover,
 )
 
 # The folder whose process wrote the record, and another one.
 SAME, OTHER = "same", "other"
+OWNER = "collector-0"
 
 
 def test_a_partition_that_nobody_had_begins_at_the_start() -> None:
     """Neither folder nor bucket knows it: epoch 1, nothing read."""
-    found = recover(None, None, identity=OTHER)
-
-    assert (found.source, found.epoch, found.position) == (Source.NOTHING, 1, NOWHERE)
+    assert recover(None, None, identity=OTHER) == Recovery(Source.NOTHING, 1, NOWHERE, 0)
 
 
 def test_sources_are_brought_though_the_position_is_zero() -> None:
@@ -121,6 +124,81 @@ def test_a_bucket_that_went_back_is_written_again_from_the_folder() -> None:
     assert [by_epochs.warning, by_commits.warning] == [BUCKET_OLDER, BUCKET_OLDER]
     assert [by_epochs.epoch, by_commits.epoch] == [8, 8]
     assert [by_epochs.position.sequence, by_commits.position.sequence] == [20, 20]
+
+
+def test_a_bucket_that_went_back_says_nothing_of_who_has_more() -> None:
+    """If the folder has the higher epoch, the collector continues from the folder, even if the
+    record names another owner. If the folder is an older copy, the messages since are read again.
+    """
+    others = recover(folder(7, 20, 10, rollbacks=1), record(5, 2), identity=OTHER)
+    ours = recover(folder(7, 20, 10), replace(record(5, 50), rollbacks=2), identity=SAME)
+
+    assert others == Recovery(Source.FOLDER, 8, at(20), 1, BUCKET_OLDER)
+    assert ours == Recovery(Source.FOLDER, 8, at(20), 2, BUCKET_OLDER)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_it"),
+    [
+        (None, True),
+        (6, True),
+        (7, False),
+        (8, False),
+    ],
+)
+def test_a_record_is_outdated_that_is_older_than_the_folder(found: int | None, is_it: bool) -> None:
+    """An answer that has none may come from a replica that lags, as well as one that is older."""
+    assert is_outdated(folder(7, 20, 10), record(found, 20) if found else None) is is_it
+    assert not is_outdated(None, record(found, 20) if found else None)
+
+
+@pytest.mark.parametrize("is_read_again", [True, False])
+def test_what_stood_in_a_folder_that_is_gone_is_read_again(is_read_again: bool) -> None:
+    """From where it began, as far as the group wants that; either way it is said."""
+    began = Succession(Reached(at(5), 0), Reached(at(5), 0))
+    made = replace(record(3, 20), succession=began)
+
+    found = recover(None, made, identity=OTHER, member=OWNER, is_read_again=is_read_again)
+
+    assert found == (
+        Recovery(Source.STREAM, 4, at(5), 0, FOLDER_GONE, is_folder_gone=True)
+        if is_read_again
+        else Recovery(Source.SNAPSHOT, 4, at(20), 0, FOLDER_GONE, is_folder_gone=True)
+    )
+
+
+def test_a_folder_that_is_gone_and_had_nothing_is_not_missed() -> None:
+    """Its owner had not committed anything yet."""
+    began = Succession(Reached(at(20), 0), Reached(at(20), 0))
+    made = replace(record(3, 20), succession=began)
+
+    assert recover(None, made, identity=OTHER, member=OWNER) == Recovery(
+        Source.SNAPSHOT, 4, at(20), 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "end", "is_it"),
+    [
+        ((5, 10), 10, True),
+        ((5, 10), 5, True),
+        # To take the commit back would leave what lies between in no folder.
+        ((5, 10), 15, False),
+        ((2, 10), 50, True),
+        ((5, 10), 60, False),
+        ((5, 10), 70, False),
+        (None, 5, False),
+    ],
+)
+def test_a_commit_is_late_if_its_successor_reads_all_of_it(
+    before: tuple[int, int] | None, end: int, is_it: bool
+) -> None:
+    """Its owner began at the commit before, or earlier; a new epoch begins anywhere."""
+    previous = before and (before[0], Reached(at(before[1]), 0))
+
+    found = is_late(FolderCommit(5, Reached(at(60), 0), previous), Reached(at(end), 0))
+
+    assert found is is_it
 
 
 def test_a_record_that_was_begun_anew_and_has_more_is_followed() -> None:
@@ -272,9 +350,19 @@ def test_a_commit_behind_a_roll_back_that_the_successor_does_not_know_is_taken_b
 def test_the_first_commit_of_an_epoch_that_came_too_late_is_taken_back() -> None:
     """The commit before it is of an older epoch, and says nothing about where this one began."""
     ours = FolderCommit(5, Reached(at(60), 0), (2, Reached(at(10), 0)))
-    found = recover(ours, succeeded(5, Reached(at(50), 0)), identity=SAME)
 
-    assert found.source is Source.UNDO
+    assert recover(ours, record(6, 90, (6, 50)), identity=OTHER).source is Source.UNDO
+
+
+def test_a_folder_that_had_a_later_epoch_and_committed_nothing_has_no_late_commit() -> None:
+    """It was compared with the record before it took that epoch, of which nothing else is left."""
+    made = succeeded(3, Reached(at(20), 0))
+    for epoch, name in ((5, SAME), (6, "another")):
+        made = succeed(made, successor(epoch, Reached(at(epoch * 10), 0), folder=name))
+
+    found = recover(folder(3, 20, 10), replace(made, history=()), identity=SAME)
+
+    assert found == Recovery(Source.SNAPSHOT, 7, at(60), 0)
 
 
 def test_a_folder_that_was_away_for_any_number_of_epochs_knows_what_to_take_back() -> None:

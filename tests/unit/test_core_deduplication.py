@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from logpipeline.deduplication import (
     LOSSES_MAX,
     Loss,
     SourceState,
+    committed_of,
     decide,
     decode,
     encode,
@@ -128,6 +130,76 @@ def test_what_was_left_out_on_purpose_is_not_missing() -> None:
 
     assert knowledge.missing == 0
     assert new_ranges(knowledge, batch(9, 12)) == [(9, 12, False)]
+
+
+def test_a_batch_shows_the_holes_that_it_leaves() -> None:
+    """A new hole lies before its first byte, or at the end of the generation before."""
+    known = taken(batch(0, 10, OLD))
+    shown = decide(known, batch(15, 20, OLD)).holes
+    cut_off = decide(known, batch(0, 5, NEW, Previous(OLD, 12))).holes
+    both = decide(known, batch(3, 5, NEW, Previous(OLD, 12))).holes
+    after = decide(taken(batch(0, 10, OLD), batch(15, 20, OLD)), batch(20, 30, OLD)).holes
+    again = decide(taken(batch(0, 10, OLD), batch(15, 20, OLD)), batch(15, 20, OLD)).holes
+
+    assert shown == ((OLD, 10, 15),)
+    assert cut_off == ((OLD, 10, 12),)
+    assert both == ((OLD, 10, 12), (NEW, 0, 3))
+    assert after == again == ()
+
+
+OLDEST, OLDER, NEWEST = "a" * 16, "b" * 16, "c" * 16
+
+
+@pytest.mark.parametrize(
+    ("each", "order"),
+    [
+        pytest.param(batch(10, 20, OLDEST), [OLDER, NEWEST, OLDEST], id="the oldest grows"),
+        pytest.param(batch(20, 30, OLDER), [OLDEST, NEWEST, OLDER], id="the one between grows"),
+        pytest.param(batch(5, 8, OLDER), [OLDEST, OLDER, NEWEST], id="a hole is filled"),
+        pytest.param(batch(10, 20, NEWEST), [OLDEST, OLDER, NEWEST], id="the newest grows"),
+    ],
+)
+def test_the_generation_that_grows_is_the_newest(each: Batch, order: list[str]) -> None:
+    """Reports to shippers are about that one, whatever else was named meanwhile. What comes late
+    changes no order.
+    """
+    known = taken(batch(0, 10, OLDEST), batch(10, 20, OLDER), batch(0, 10, NEWEST))
+
+    after = decide(known, each).after
+
+    assert [each.name for each in after.generations] == order
+    assert committed_of("/x", after).generation == order[-1]
+
+
+def test_what_a_limit_costs_is_counted() -> None:
+    """Holes that are no longer listed cannot be filled any more."""
+    # Ten bytes of each twenty, but for the first ones.
+    many = taken(*(batch(start, start + 10) for start in range(10, 20 * HOLES_MAX + 30, 20)))
+    [known] = many.generations
+    assert len(known.extents) == HOLES_MAX + 1
+    assert (many.given_up, many.missing) == (0, 10 * (HOLES_MAX + 1))
+
+    more = decide(many, batch(20 * HOLES_MAX + 30, 20 * HOLES_MAX + 40)).after
+
+    [known] = more.generations
+    assert known.extents[0] == Extent(10, 40)
+    assert len(known.extents) == HOLES_MAX + 1
+    assert (more.given_up, more.missing) == (10, 10 * (HOLES_MAX + 2))
+
+
+def test_the_oldest_generation_goes_with_its_holes() -> None:
+    """They are given up, and counted as long as the source is known."""
+    names = [f"{number:016x}" for number in range(GENERATIONS_MAX + 1)]
+    full = taken(*(batch(3, 10, name) for name in names[:-1]))
+    assert (len(full.generations), full.given_up) == (GENERATIONS_MAX, 0)
+
+    more = decide(full, batch(3, 10, names[-1])).after
+
+    assert [each.name for each in more.generations] == names[1:]
+    assert (more.given_up, more.missing) == (3, 3 * (GENERATIONS_MAX + 1))
+    few = more.without_oldest(2)
+    assert [each.name for each in few.generations] == names[-2:]
+    assert (few.given_up, few.missing) == (3 * (GENERATIONS_MAX - 1), more.missing)
 
 
 def test_knowledge_is_bounded() -> None:

@@ -1,22 +1,18 @@
-"""Lives of many worlds, each in a process of its own: a world leaves nothing behind that another
-could use. They are forked from one that has loaded all, since loading takes longer than a life.
-"""
+"""Lives of many worlds, each in a process of its own."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
 import resource
-import select
-import signal
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
+from forked import results
 from simulated.run import EVERY_S, Life, live
 from simulated.world import Shape
 
@@ -63,29 +59,9 @@ def repeatable() -> None:
 
 def lives(jobs: Iterable[Job], *, workers: int) -> Iterator[Lived]:
     """Live through the worlds of *jobs*, *workers* at a time, and yield each when it is over."""
-    waiting, running = iter(jobs), dict[int, tuple[int, Job, bytearray]]()
-    try:
-        while True:
-            while len(running) < workers and (job := next(waiting, None)) is not None:
-                pid, end = _forked(job)
-                running[end] = pid, job, bytearray()
-            if not running:
-                return
-            for end in select.select(list(running), [], [])[0]:
-                pid, job, text = running[end]
-                data = os.read(end, 1 << 16)
-                text += data
-                if not data:
-                    del running[end]
-                    os.close(end)
-                    os.waitpid(pid, 0)
-                    yield _read(job, bytes(text))
-    finally:
-        for end, (pid, _, _) in running.items():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            os.close(end)
+    tasks = ((job, partial(lived_here, job)) for job in jobs)
+    for job, answer in results(tasks, workers=workers, within_s=LIFE_S):
+        yield Lived(job, {}, [], "it did not end") if answer is None else Lived(job, *answer)
 
 
 def lived(job: Job) -> Lived:
@@ -93,15 +69,10 @@ def lived(job: Job) -> Lived:
     return next(iter(lives([job], workers=1)))
 
 
-def _forked(job: Job) -> tuple[int, int]:
-    end, other = os.pipe()
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid:
-        os.close(other)
-        return pid, end
-    os.close(end)
-    signal.alarm(LIFE_S)
+def lived_here(job: Job) -> tuple[dict[str, Any], list[str], str]:
+    """Live through the world of *job* in this process, which cannot be used for a second world.
+    Return its counts, its faults as text, and its problem, which is empty if there is none.
+    """
     if job.script is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (SCRIPT_CPU_S, SCRIPT_CPU_S))
     try:
@@ -115,18 +86,7 @@ def _forked(job: Job) -> tuple[int, int]:
         )
     except BaseException:  # noqa: BLE001  # what fails outside of the product is to be seen as well
         life = Life([], "the world itself failed: " + traceback.format_exc(), {})
-    text = json.dumps([life.said, [str(fault) for fault in life.planned], life.problem]).encode()
-    while text:
-        text = text[os.write(other, text) :]
-    os._exit(0)
-
-
-def _read(job: Job, text: bytes) -> Lived:
-    try:
-        said, story, problem = json.loads(text)
-    except ValueError:
-        return Lived(job, {}, [], "it did not end")
-    return Lived(job, said, story, problem)
+    return life.said, [str(fault) for fault in life.planned], life.problem
 
 
 def described(job: Job) -> dict[str, Any]:
