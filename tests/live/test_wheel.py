@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from components.wheels import TIMEOUT_S, install
 from logpipeline.embedded import EmbeddedServer
 
 ROOT = Path(__file__).parents[2]
-# To build and install, or to start and end all processes of a demo, on a machine that is very busy.
-TIMEOUT_S = 240
 
 pytestmark = pytest.mark.long
 
@@ -24,13 +23,8 @@ class Installed:
     """The wheel in a folder of its own; *words* are run elsewhere, without anything of ROOT."""
 
     def __init__(self, folder: Path) -> None:
-        self.target, self._elsewhere = folder / "installed", folder / "elsewhere"
+        self.target, self._elsewhere = install(ROOT, folder), folder / "elsewhere"
         self._elsewhere.mkdir()
-        dist = folder / "dist"
-        _done(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(dist), cwd=ROOT)
-        (wheel,) = dist.glob("*.whl")
-        pip = ("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation")
-        _done(sys.executable, *pip, "--target", str(self.target), str(wheel), cwd=folder)
 
     def run(self, *words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command. What PYTHONPATH names is imported, and .pth files there are not read: so
@@ -65,13 +59,6 @@ class Installed:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The wheel of this checkout, built and installed without a network."""
     return Installed(tmp_path_factory.mktemp("wheel"))
-
-
-def _done(*words: str, cwd: Path) -> None:
-    done = subprocess.run(
-        words, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_nothing_of_the_checkout_is_in_reach(installed: Installed) -> None:
