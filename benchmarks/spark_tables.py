@@ -9,7 +9,7 @@ which the result names; text without them, the default, is a case of its own. A 
 of Python, JVM and workers; that of nats-server is listed separately. Rounds go through the cases
 forwards and backwards, and each result is compared with the written lines. At the end, (e), a
 pipeline of all parts runs under a small load, and the time from a written line to a row in the
-table is measured.
+table is measured. Then, (f), the files of an hour are merged by the job's compaction.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import spark_lines
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline_spark.job.spark import JAVA
 from run import Row, row_of
+from spark_compaction import compaction_rows
 from spark_latency import latencies, percentile
 from spark_trials import (
     COUNTS,
@@ -69,12 +70,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of a warm Spark")
     parser.add_argument("--fresh", type=int, default=2, help="rounds with a Spark for each case")
     parser.add_argument("--seconds", type=int, default=30, help="of the small load; 0: none")
+    parser.add_argument("--merges", type=int, default=5, help="of the files of an hour; 0: none")
     parser.add_argument("--result", type=Path, default=RESULT)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="logpipeline-bench-") as name:
         rows = asyncio.run(measured(Path(name), args))
         if args.seconds:
             rows += latency_rows(latencies(Path(name) / "up", seconds=args.seconds))
+        if args.merges:
+            rows += compaction_rows(Path(name), lines=args.lines, rounds=args.merges)
     result = {"java": JAVA, "rows": [asdict(row) for row in rows]}
     args.result.write_text(json.dumps(result, indent=1) + "\n")
     for row in rows:

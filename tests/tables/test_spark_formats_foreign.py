@@ -25,7 +25,7 @@ from logpipeline_spark.formats.choice import logs_of
 from logpipeline_spark.formats.iceberg import IcebergLog
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Logs
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.compaction import groups_of
+from logpipeline_spark.table.keys import groups_of
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage

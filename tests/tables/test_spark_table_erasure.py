@@ -26,9 +26,9 @@ from logpipeline_spark.formats.log import GRACE_HOURS, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import erasure as erasure_module
 from logpipeline_spark.table import storage as local_module
-from logpipeline_spark.table.compaction import groups_of
 from logpipeline_spark.table.erasure import Condition, Erasure
 from logpipeline_spark.table.files import FileName, Range
+from logpipeline_spark.table.keys import groups_of
 from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.state import WrongRange
 from logpipeline_spark.table.storage import LocalStorage

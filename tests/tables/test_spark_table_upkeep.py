@@ -26,8 +26,9 @@ from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
 from logpipeline_spark.table import compaction as compact_module
 from logpipeline_spark.table import upkeep as upkeep_module
-from logpipeline_spark.table.compaction import Sizes, due, groups_of, merged
+from logpipeline_spark.table.compaction import Sizes, due
 from logpipeline_spark.table.files import FileEntry, FileName, Range, folder_of
+from logpipeline_spark.table.keys import groups_of, merged
 from logpipeline_spark.table.parquet import in_hours, plain, write_range
 from logpipeline_spark.table.scan import files as files_of
 from logpipeline_spark.table.scan import tables

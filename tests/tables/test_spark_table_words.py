@@ -19,6 +19,7 @@ from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES as SCHEMA
+from logpipeline_spark.table import parquet
 from logpipeline_spark.table import word_filters as words_module
 from logpipeline_spark.table.files import (
     WORDS,
@@ -282,8 +283,34 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> LocalStorage:
         added = write_range(storage, [rows], name)
         batch = {stream: Range(LIFE, 1, ROWS // 2)}
         table.commit_batch(stream, batch, added, kept(table, stream))
-    upkeep(storage, has_words=True).compact(OVER)
+    with pytest.MonkeyPatch.context() as patch:
+        # Each stream has a group, though it has few lines.
+        patch.setattr(parquet, "GROUP_ROWS_MIN", 1)
+        upkeep(storage, has_words=True).compact(OVER)
     return storage
+
+
+@pytest.mark.parametrize(("has_words", "groups"), [(True, 6), (False, 2)])
+def test_groups_are_small_where_words_have_filters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_words: bool, groups: int
+) -> None:
+    """A rare word costs a search one of them: a large one would be a tenth of a small table."""
+    monkeypatch.setattr(parquet, "GROUP_ROWS_MAX", 60)
+    monkeypatch.setattr(parquet, "SEARCHED_ROWS_MAX", 20)
+    storage = LocalStorage(tmp_path)
+    table = opened(storage)
+    for first in (1, 31):
+        name = FileName("LOGS_0", LIFE, first, first + 29, table.writer)
+        rows = lines(first, first + 29, step=timedelta(seconds=1))
+        batch = {"LOGS_0": Range(LIFE, first, first + 29)}
+        added = write_range(storage, [rows], name)
+        table.commit_batch(str(first), batch, added, kept(table, "LOGS_0"))
+
+    upkeep(storage, has_words=has_words).compact(OVER)
+
+    [entry] = files(logs(storage))
+    metadata = pq.read_metadata(tmp_path / entry.path)
+    assert (metadata.num_rows, metadata.num_row_groups) == (120, groups)
 
 
 def asked(storage: Storage, *texts: str) -> tuple[Watched, list[str]]:

@@ -137,9 +137,9 @@ async def test_it_goes_on_beside_the_block_and_ends_with_it(
     keeper = keeper_of(storage)
     table = opened(storage)
     with keeper.beside():
-        await eventually(lambda: len(files(logs(storage))) == 1, within_s=30, what="one file")
+        await eventually(lambda: len(files(logs(storage))) == 1, what="one file")
         batch(table, storage, "2", 21, 30)
-        await eventually(lambda: len(files(logs(storage))) == 1, within_s=30, what="one again")
+        await eventually(lambda: len(files(logs(storage))) == 1, what="one again")
     seen = files(logs(storage))
     batch(table, storage, "3", 31, 40)
 

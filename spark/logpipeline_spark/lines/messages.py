@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from logpipeline.parts import in_parts
 from logpipeline.subjects import BadHost, BadSubject, Subjects
 from logpipeline.wire import (
     BadMessage,
@@ -72,19 +73,9 @@ def groups(
     come.
     """
     subjects = Subjects(origin.root, origin.partitions)
-    group: list[Opened] = []
-    size = 0
-    for message in messages:
-        opened = _open(message, subjects)
-        if opened.batch is not None and opened.batch.lost:
-            continue
-        if group and size + len(opened.data) > bytes_max:
-            yield group
-            group, size = [], 0
-        group.append(opened)
-        size += len(opened.data)
-    if group:
-        yield group
+    opened = (_open(message, subjects) for message in messages)
+    with_bytes = (each for each in opened if each.batch is None or not each.batch.lost)
+    return in_parts(with_bytes, lambda each: len(each.data), size_max=bytes_max)
 
 
 def _open(message: Message, subjects: Subjects) -> Opened:

@@ -43,6 +43,11 @@ LINES = pa.schema(
     ]
 )
 
+# What no two lines of a table share.
+KEY = ("stream", "incarnation", "seq", "idx")
+# An incarnation of a stream, whose sequences can be compared.
+LIFE = KEY[:2]
+
 # Columns of few values. As dictionaries, no value is copied or hashed for each line.
 FEW_VALUES = (
     "stream",

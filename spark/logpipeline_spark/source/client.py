@@ -20,7 +20,7 @@ from logpipeline.nats.connection import (
     NotSent,
     OutcomeUnknown,
 )
-from logpipeline.nats.jetstream import MESSAGE_NOT_FOUND, ApiError, JetStream, time_ns_of
+from logpipeline.nats.jetstream import MESSAGE_NOT_FOUND, ApiError, JetStream, NoStream, time_ns_of
 from logpipeline.nats.options import without_secret
 from logpipeline.nats.session import RawMessage
 from logpipeline.streamstate import StreamState, state_of
@@ -198,15 +198,12 @@ class Client:
         """Return the result of *get*, which is a direct get from *stream*.
 
         Raises:
-            StreamGone: there is no such stream any more. No server answers for it, which looks as
-                if JetStream were away.
+            StreamGone: there is no such stream any more.
         """
         try:
-            return await get
-        except NoResponders:
-            if await self.js.stream_info(stream) is None:
-                raise self._no_stream(stream) from None
-            raise
+            return await self.js.direct_get(stream, get)
+        except NoStream:
+            raise self._no_stream(stream) from None
 
     async def is_there(self, stream: str, first: int, last: int) -> bool:
         """Return whether the stream's leader has a message from *first* to *last*."""

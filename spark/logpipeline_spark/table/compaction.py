@@ -7,21 +7,18 @@ readers that began before.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import zip_longest
 from uuid import uuid4
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from logpipeline.parts import in_parts
 from logpipeline_spark.errors import Damaged
-from logpipeline_spark.lines.schema import encoded
+from logpipeline_spark.lines.schema import KEY, encoded
 from logpipeline_spark.table.files import (
     FileEntry,
     compacted_name,
@@ -30,188 +27,22 @@ from logpipeline_spark.table.files import (
     has_lines,
     is_of_time,
 )
+from logpipeline_spark.table.order import by_source, in_windows
 from logpipeline_spark.table.parquet import ParquetFile, checked_file, filtered_of
 from logpipeline_spark.table.scan import fitted
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.word_filters import Filters
-
-# Sorted by what queries select first. Rows of a source keep the order of the stream, and so of
-# time.
-BY = ("cluster", "host", "namespace", "pod", "container", "source")
-# So much is sorted at once: some groups of rows, each of few hosts, of one incarnation of one
-# stream. It is in memory three times.
-PORTION_BYTES_MAX = 128 * 1024 * 1024
-# Beyond this, ranks are numbered again, so that the next factor still fits.
-_RANK_MAX = 1 << 40
-
-_Numbers = npt.NDArray[np.int64]
-
-KEY = ("stream", "incarnation", "seq", "idx")
 
 # Large enough that a footer costs nothing, small enough that a reader shares an hour's work.
 TARGET_BYTES = 256 * 1024 * 1024
 SMALL_BYTES = 128 * 1024 * 1024
 # Batches that ran when an hour ended are committed by then.
 GRACE = timedelta(minutes=10)
+# Groups of rows are read together up to this size: to read one alone costs as much as some hundred
+# rows.
+READ_BYTES_MAX = 16 * 1024 * 1024
 # So many files are merged at once; an hour with more takes several rounds.
 FILES_MAX = 2000
-
-
-def in_portions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Concatenate consecutive *tables*, each of one incarnation of one stream, as far as they have
-    the same one and fit into memory.
-    """
-    waiting: list[pa.Table] = []
-    size, life = 0, None
-    for table in tables:
-        found = (table["stream"][0].as_py(), table["incarnation"][0].as_py())
-        if waiting and (found != life or size + table.nbytes > PORTION_BYTES_MAX):
-            yield pa.concat_tables(waiting)
-            waiting, size = [], 0
-        waiting.append(table)
-        size, life = size + table.nbytes, found
-    if waiting:
-        yield pa.concat_tables(waiting)
-
-
-def by_source(table: pa.Table) -> pa.Table:
-    """Return the rows of *table* sorted by source; rows of a source keep their order. The columns
-    of `BY` are dictionaries of strings.
-    """
-    if not table.num_rows:
-        return table
-    table = table.unify_dictionaries().combine_chunks()
-    ranks = np.zeros(table.num_rows, np.int64)
-    for name in BY:
-        found, count = _ranks(table[name])
-        if ranks.max() >= _RANK_MAX:
-            ranks = _dense(ranks)
-        ranks = ranks * count + found
-    ranks = _dense(ranks)
-    if np.all(ranks[1:] >= ranks[:-1]):
-        return table
-    # Small numbers are sorted by counting.
-    small = ranks.astype(np.uint16) if ranks.max() < 1 << 16 else ranks
-    return table.take(pa.array(np.argsort(small, kind="stable")))
-
-
-def _ranks(column: pa.ChunkedArray) -> tuple[_Numbers, int]:
-    """Return for each row of *column*, whose chunks share a dictionary, the rank of its value
-    (nulls last), and how many ranks there may be.
-    """
-    values = column.chunk(0).dictionary
-    rank_of = np.empty(len(values) + 1, np.int64)
-    rank_of[pc.sort_indices(values).to_numpy()] = np.arange(len(values))
-    rank_of[-1] = len(values)
-    indices = [chunk.indices.fill_null(len(values)).to_numpy() for chunk in column.chunks]
-    return rank_of[np.concatenate(indices)], len(rank_of)
-
-
-def _dense(ranks: _Numbers) -> _Numbers:
-    """Return ranks in the same order without gaps."""
-    encoded = pa.array(ranks).dictionary_encode()
-    values = encoded.dictionary.to_numpy()
-    rank_of = np.empty(len(values), np.int64)
-    rank_of[np.argsort(values)] = np.arange(len(values))
-    found: _Numbers = rank_of[encoded.indices.to_numpy()]
-    return found
-
-
-# Files seldom overlap: the file of a range has all of its sequences, but for the few lines of
-# marked messages. So groups are taken in the order of their first row, and all rows before the
-# first row of the next group are ready.
-@dataclass(frozen=True, slots=True, order=True)
-class Group:
-    """The rows of one incarnation of one stream in a group of rows of a file. Where the file's
-    group *is mixed*, it has rows of others, too, or does not say so.
-    """
-
-    stream: str
-    incarnation: str
-    first: int
-    path: str
-    number: int
-    is_mixed: bool = False
-
-    @property
-    def life(self) -> tuple[str, str]:
-        """The stream and the incarnation of its sequences."""
-        return self.stream, self.incarnation
-
-
-def groups_of(storage: Storage, path: str) -> list[Group]:
-    """Read from a file's footer where its groups begin. Another program's groups may have rows of
-    several streams: there the keys are read.
-
-    Raises:
-        Damaged: it is no file of a table.
-    """
-    try:
-        with checked_file(storage, path) as file:
-            return [group for n in range(file.num_row_groups) for group in _groups(file, path, n)]
-    except (AttributeError, KeyError) as error:
-        raise Damaged(
-            f"{storage.url}/{path} cannot be read ({error}): run verify, and restore it."
-        ) from error
-
-
-def merged(storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Give the rows of *groups* in the order of (stream, incarnation, seq, idx); a table has one
-    incarnation. Columns that are dictionaries in *schema* are read as such.
-    """
-    ordered = sorted(groups)
-    pending = schema.empty_table()
-    for group, following in zip_longest(ordered, ordered[1:]):
-        pending = pa.concat_tables([pending, _read(storage, group, schema)])
-        if following is None or following.life != group.life:
-            ready, pending = pending, schema.empty_table()
-        else:
-            ready, pending = _cut(pending, following.first)
-        if ready.num_rows:
-            yield _in_order(ready)
-
-
-def _read(storage: Storage, group: Group, schema: pa.Schema) -> pa.Table:
-    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    with checked_file(storage, group.path, dictionaries=dictionaries) as file:
-        table = fitted(file.read_row_group(group.number, columns=schema.names), schema)
-    if not group.is_mixed:
-        return table
-    is_here = (pc.equal(table[name], said) for name, said in zip(KEY, group.life, strict=False))
-    return table.filter(pc.and_(*is_here))
-
-
-def _cut(table: pa.Table, first: int) -> tuple[pa.Table, pa.Table]:
-    """Return the rows before the sequence *first*, and the others."""
-    is_before = pc.less(table["seq"], first)
-    if pc.all(is_before).as_py():
-        # The usual case: nothing is copied.
-        return table, table.schema.empty_table()
-    return table.filter(is_before), table.filter(pc.invert(is_before))
-
-
-def _in_order(table: pa.Table) -> pa.Table:
-    """Return the rows of one incarnation in the order of (seq, idx)."""
-    seq, idx = (table[name].to_numpy() for name in KEY[2:])
-    is_behind = (seq[1:] > seq[:-1]) | ((seq[1:] == seq[:-1]) & (idx[1:] >= idx[:-1]))
-    return table if is_behind.all() else table.sort_by([(name, "ascending") for name in KEY[2:]])
-
-
-def _groups(file: pq.ParquetFile, path: str, number: int) -> Iterator[Group]:
-    meta = file.metadata.row_group(number)
-    columns = {meta.column(n).path_in_schema: meta.column(n) for n in range(meta.num_columns)}
-    stream, incarnation, seq = (columns[name].statistics for name in KEY[:3])
-    is_said = all(each is not None and each.has_min_max for each in (stream, incarnation, seq))
-    if is_said and (stream.min, incarnation.min) == (stream.max, incarnation.max):
-        yield Group(stream.min, incarnation.min, seq.min, path, number)
-        return
-    # Another program that merges files knows nothing of streams.
-    keys = file.read_row_group(number, columns=list(KEY[:3]))
-    for row in keys.group_by(list(KEY[:2])).aggregate([("seq", "min")]).to_pylist():
-        if None in row.values():
-            raise KeyError("a row has no key")
-        first = row["seq_min"]
-        yield Group(row["stream"], row["incarnation"], first, path, number, is_mixed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +75,7 @@ def due(files: Iterable[FileEntry], now: datetime, sizes: Sizes) -> list[Merge]:
         if entry.bytes < sizes.small_bytes and is_of_time(entry.path):
             small[folder_of(entry.path)].append(entry)
     return [
-        Merge(folder, tuple(sorted(entries, key=lambda entry: entry.path)[:FILES_MAX]))
+        Merge(folder, tuple(sorted(entries, key=_when)[:FILES_MAX]))
         for folder, entries in sorted(small.items())
         if len(entries) > 1 and end_of(folder) + GRACE <= now
     ]
@@ -258,19 +89,50 @@ def write_merged(
     Raises:
         Damaged: a file is missing or cannot be read.
     """
-    groups = [group for entry in merge.sources for group in groups_of(storage, entry.path)]
     entries: list[FileEntry] = []
     schema = encoded(schema)
     writer = Parts(storage, merge.folder, schema, entries, has_words=has_words)
     with writer.stack:
-        for portion in in_portions(merged(storage, groups, schema)):
-            # A group has one incarnation of one stream, so that it can be merged again by its
-            # statistics.
-            writer.add(by_source(portion), is_new_group=True, sizes=sizes)
+        for window in in_windows(_tables(storage, merge.sources, schema)):
+            for table in by_source(window):
+                writer.add(table, is_new_group=True, sizes=sizes, sample=window)
         writer.end()
     expected, written = _rows(merge.sources), _rows(entries)
     assert expected == written, f"{merge.folder}: {expected} rows became {written}"
     return entries
+
+
+def _tables(
+    storage: Storage, entries: Iterable[FileEntry], schema: pa.Schema
+) -> Iterator[pa.Table]:
+    """Give the rows of *entries* file by file, some groups of rows at a time."""
+    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    for entry in entries:
+        with checked_file(storage, entry.path, dictionaries=dictionaries) as file:
+            for numbers in _runs(file):
+                # With one thread: batches are written meanwhile, and small groups cost less so.
+                read = file.read_row_groups(numbers, columns=schema.names, use_threads=False)
+                table = fitted(read, schema)
+                if any(table[name].null_count for name in KEY):
+                    raise Damaged(
+                        f"{storage.url}/{entry.path} has a row without a key: run verify, and "
+                        "restore it."
+                    )
+                yield table
+
+
+def _runs(file: pq.ParquetFile) -> Iterator[list[int]]:
+    """Give the numbers of the groups of *file*, as many at once as have so many bytes."""
+    return in_parts(
+        range(file.num_row_groups),
+        lambda number: int(file.metadata.row_group(number).total_byte_size),
+        size_max=READ_BYTES_MAX,
+    )
+
+
+def _when(entry: FileEntry) -> tuple[int, str]:
+    """Return what sorts files as their rows were stored."""
+    return entry.first_us, entry.path
 
 
 class Parts:
@@ -298,8 +160,17 @@ class Parts:
         self._words: Filters | None = None
         self.stack = ExitStack()
 
-    def add(self, table: pa.Table, *, is_new_group: bool, sizes: Sizes) -> None:
-        """Append rows."""
+    def add(
+        self,
+        table: pa.Table,
+        *,
+        is_new_group: bool,
+        sizes: Sizes,
+        sample: pa.Table | None = None,
+    ) -> None:
+        """Append rows. A *new group* of rows begins with them, unless the last one has few rows. A
+        *sample* has rows of the next groups as well.
+        """
         if self._file is not None and self._file.written_bytes >= sizes.target_bytes:
             self.end()
         if self._file is None:
@@ -307,11 +178,12 @@ class Parts:
             path = f"{self._folder}/{name}"
             raw = self.stack.enter_context(self._storage.create(path))
             self._words = Filters() if self._has_words else None
-            filtered = filtered_of(table) if has_lines(path) else None
+            like = table if sample is None else sample
+            filtered = filtered_of(like) if has_lines(path) else None
             file = ParquetFile(raw, path, self._schema, filtered, self._words)
             self._file = self.stack.enter_context(file)
         elif is_new_group:
-            self._file.end_group()
+            self._file.end_large_group()
         self._file.add(table)
 
     def end(self) -> None:

@@ -328,8 +328,6 @@ class Erasure:
                 erased += _sum(fits)
                 rest = table.filter(pc.invert(fits))
                 if rest.num_rows:
-                    # A group has one incarnation of one stream, so that it can be merged by its
-                    # statistics.
                     parts.add(rest, is_new_group=True, sizes=Sizes())
             parts.end()
         kept = sum(each.rows for each in entries)

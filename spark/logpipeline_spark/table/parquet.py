@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logpipeline_spark.errors import Damaged
-from logpipeline_spark.lines.schema import FEW_VALUES, FIELDS
+from logpipeline_spark.lines.schema import FEW_VALUES, FIELDS, LIFE
 from logpipeline_spark.lines.schema import LINES as LINES_SCHEMA
 from logpipeline_spark.table.files import LINES, FileEntry, FileName, hour_folder
 from logpipeline_spark.table.storage import Storage
@@ -30,6 +30,11 @@ Numbers = npt.NDArray[np.int64]
 # Readers skip groups by their statistics; a group must fit into memory several times.
 GROUP_ROWS_MAX = 128 * 1024
 GROUP_BYTES_MAX = 64 * 1024 * 1024
+# A group of fewer rows also gets those of the next stream: each column of each group costs a reader
+# and a writer as much as some hundred rows.
+GROUP_ROWS_MIN = 8 * 1024
+# A search reads the groups that may hold its words, so where words have filters, groups are small.
+SEARCHED_ROWS_MAX = 32 * 1024
 # Its statistics would be whole lines, of no use.
 NO_STATISTICS = ("line",)
 # Columns that queries compare with one value. Readers skip a group if its Bloom filter excludes the
@@ -60,6 +65,7 @@ class ParquetFile:
         self._file = file
         self._path = path
         self._words = words
+        self._rows_max = GROUP_ROWS_MAX if words is None else min(GROUP_ROWS_MAX, SEARCHED_ROWS_MAX)
         self._writer = pq.ParquetWriter(
             file,
             schema,
@@ -109,17 +115,22 @@ class ParquetFile:
         times = pc.min_max(table["ts"].cast(pa.int64())).as_py()
         seen_us = (*self._times_us, times["min"], times["max"])
         self._times_us = (min(seen_us), max(seen_us))
-        if self._rows >= GROUP_ROWS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
+        if self._rows >= self._rows_max or self._waiting_bytes >= GROUP_BYTES_MAX:
+            self.end_group()
+
+    def end_large_group(self) -> None:
+        """Write the collected rows, unless they are few: these wait for the next ones."""
+        if self._rows >= GROUP_ROWS_MIN:
             self.end_group()
 
     def end_group(self) -> None:
         """Write the collected rows."""
         if self._waiting:
             table = pa.concat_tables(self._waiting)
-            self._writer.write_table(table, row_group_size=GROUP_ROWS_MAX)
+            self._writer.write_table(table, row_group_size=self._rows_max)
             if self._words is not None:
-                for first in range(0, table.num_rows, GROUP_ROWS_MAX):
-                    self._words.add(table["line"].slice(first, GROUP_ROWS_MAX))
+                for first in range(0, table.num_rows, self._rows_max):
+                    self._words.add(table["line"].slice(first, self._rows_max))
             self._waiting, self._rows, self._waiting_bytes = [], 0, 0
 
     @property
@@ -140,17 +151,24 @@ class ParquetFile:
 
 def filtered_of(lines: pa.Table) -> dict[str, int]:
     """Return the columns of a file of *lines* that get Bloom filters: those of `LOOKED_FOR`, and
-    texts for which the user declared columns.
+    texts for which the user declared columns. These are sized by the stream with the most values:
+    groups of rows are of one stream, where it has many rows.
     """
     filtered = dict.fromkeys(LOOKED_FOR, LOOKED_FOR_VALUES)
-    for field in lines.schema:
-        if (
-            field.name not in LINES_SCHEMA.names
-            and field.name != FIELDS
-            and field.type == pa.string()
-        ):
-            values = int(pc.count_distinct(lines[field.name]).as_py())
-            filtered[field.name] = min(max(values, LOOKED_FOR_VALUES), GROUP_ROWS_MAX)
+    declared = [
+        field.name
+        for field in lines.schema
+        if field.name not in LINES_SCHEMA.names
+        and field.name != FIELDS
+        and field.type == pa.string()
+    ]
+    if declared:
+        keys = [pc.cast(lines[name], pa.string()) for name in LIFE]
+        texts = pa.table([*keys, *(lines[name] for name in declared)], [*LIFE, *declared])
+        counted = texts.group_by(LIFE).aggregate([(name, "count_distinct") for name in declared])
+        for name in declared:
+            values = int(pc.max(counted[f"{name}_count_distinct"]).as_py() or 0)
+            filtered[name] = min(max(values, LOOKED_FOR_VALUES), GROUP_ROWS_MAX)
     return filtered
 
 
@@ -246,7 +264,7 @@ def write_ranges(
         for tables in ranges:
             for unit, table in in_hours(tables, unit_us):
                 writer.add(datetime.fromtimestamp(unit * unit_us / 1_000_000, UTC), table)
-            writer.end_groups()
+            writer.end_range()
         writer.end()
     return writer.entries
 
@@ -308,7 +326,7 @@ class _HourWriter:
         folder = hour_folder(hour, self._area)
         # A range hardly ever returns to an hour: so only one group waits in memory, instead of one
         # for each file.
-        self.end_groups(but=folder)
+        self._end_groups(but=folder)
         if folder not in self._open:
             if len(self._open) >= OPEN_MAX:
                 self._end(next(iter(self._open)))
@@ -321,10 +339,14 @@ class _HourWriter:
             self._open[folder] = _Open(file, stack)
         self._open[folder].file.add(table)
 
-    def end_groups(self, *, but: str = "") -> None:
-        """Begin a new group with the next rows, in all folders *but* one. A group of rows has one
-        incarnation of one stream, so that it can be merged by its statistics.
+    def end_range(self) -> None:
+        """A range has all its rows. If they are many, they have groups of their own, so that
+        statistics tell of their hosts.
         """
+        for each in self._open.values():
+            each.file.end_large_group()
+
+    def _end_groups(self, *, but: str) -> None:
         for folder, each in self._open.items():
             if folder != but:
                 each.file.end_group()

@@ -53,6 +53,8 @@ def tables(storage: Storage, entries: Iterable[FileEntry], schema: pa.Schema) ->
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return *table* with the columns of *schema*; columns that were added later are null."""
+    if table.schema.equals(schema):
+        return table
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.schema.names

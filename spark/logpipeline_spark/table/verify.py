@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.log import AREAS, Logs
+from logpipeline_spark.lines.schema import KEY
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table.compaction import KEY, groups_of, merged
 from logpipeline_spark.table.files import LINES, FileEntry, Range, folder_of, is_ours, name_of
+from logpipeline_spark.table.keys import groups_of, merged
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.state import Cover, State, last_state
 from logpipeline_spark.table.storage import Storage
