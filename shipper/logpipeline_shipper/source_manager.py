@@ -20,7 +20,7 @@ from logpipeline_shipper.account import ROLLED_BACK, Account, Gap, admit
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain, ReadFrom
-from logpipeline_shipper.files.generation import may_have_unread, saved_identities
+from logpipeline_shipper.files.generations import may_have_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import (
     HostSources,
@@ -30,6 +30,7 @@ from logpipeline_shipper.files.listing import (
     SourceWatermark,
     id_of,
 )
+from logpipeline_shipper.files.open_file import files_now_ns
 from logpipeline_shipper.files.source_filter import Ship
 from logpipeline_shipper.message import MessageBuilder
 from logpipeline_shipper.shared import Shared
@@ -101,7 +102,6 @@ class SourceManager:
         # Nothing may be left out of what came later, while a shipper ran or was down. Nor after a
         # lost checkpoint: the lines written since are in the files.
         self._read_from: ReadFrom = options.read_from if state.is_first else "beginning"
-        self._began_ns = time.time_ns()
         self._at_first_start: set[Key] = set()
         self.needs_recall = needs_recall
         self._owners = FileOwners(
@@ -110,6 +110,9 @@ class SourceManager:
         self._own: dict[Key, Listing] = {}
         self._held: dict[Key, tuple[Listing, Ship]] = {}
         self._recalled: dict[str, Known] = {}
+        # What collectors have of former processes stood in files by then. Nothing is left out of
+        # files that were made later.
+        self._began_ns = files_now_ns()
         self._awaiting: dict[Key, tuple[Listing, Ship]] = {}
         self.groups: dict[str, dict[str, int]] = dict(state.groups)
         self.unseen = state.unseen
@@ -536,7 +539,7 @@ class SourceManager:
             chain.remember(birth)
         for each in known:
             # Its birth could not be saved on a full disk; or the checkpoint was lost.
-            if chain.recall(each):
+            if chain.recall(each, self._began_ns):
                 record.account.recall(each, self._shared.clock())
         for intent in record.intents:
             chain.was_sent(intent.generation, intent.end, intent.after)

@@ -137,6 +137,24 @@ def test_a_file_that_was_truncated_after_it_was_copied_is_read_in_the_copy(tmp_p
     assert sent.again() == b"two\n"
 
 
+def test_a_file_that_is_copied_and_truncated_while_it_is_sent_again_goes_on_in_the_copy(
+    tmp_path: Path,
+) -> None:
+    """What was opened for the first line is empty now. That says nothing about the copy, in which
+    the file also has a line that was not read.
+    """
+    sent = Sent(tmp_path)
+    folder = sent.folder
+    assert joined(folder.again(sent.generation, 0, 4)) == b"one\n"
+    sent.rotated.write_bytes(LINES + b"three\n")
+    os.truncate(sent.live, 0)
+    assert joined(folder.drain()) == b"three\n"
+
+    assert sent.again() == b"two\n"
+    assert folder.drain() == []
+    assert folder.chain.take_losses() == []
+
+
 def test_a_file_that_was_truncated_without_a_copy_is_gone(tmp_path: Path) -> None:
     """Nobody waits for it longer than for a file that was removed."""
     sent = Sent(tmp_path)

@@ -260,3 +260,28 @@ def test_a_packed_file_whose_original_was_removed_late_is_no_log_of_its_own(tmp_
 
     folder.log.now_s += HELD_S
     assert folder.owner(packed) == "log"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("passed_ns", [0, 10**9])
+def test_the_rest_of_a_log_comes_first_that_is_copied_and_emptied_after_it_was_listed(
+    tmp_path: Path, passed_ns: int, *, is_restarted: bool
+) -> None:
+    """The listing shows neither the copy nor, where no tick of the clock passed, another time."""
+    folder = Folder(tmp_path)
+    append(folder.live, b"one\n")
+    chunks = folder.drain()
+    append(folder.live, b"two\n")
+    if is_restarted:
+        folder.restart()
+    (listing,) = folder.discovery.scan()
+    shutil.copyfile(folder.live, tmp_path / "app.log.1")
+    os.truncate(folder.live, 0)
+    append(folder.live, b"3\n")
+    emptied_ns = listing.files[0].mtime_ns + passed_ns
+    os.utime(folder.live, ns=(emptied_ns, emptied_ns))
+    folder.take(listing)
+    chunks += folder.read_on()
+
+    assert joined(chunks + folder.drain()) == b"one\ntwo\n3\n"
+    assert folder.chain.take_losses() == []

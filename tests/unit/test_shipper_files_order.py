@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from components.log_chain import GRACE_S, HEADER, Folder, append, joined, pack
-from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files import tail
+from logpipeline_shipper.files.generation import PATIENCE_S, Generation
+from logpipeline_shipper.files.listing import ChainFile
+from logpipeline_shipper.files.open_file import Unreadable, open_reader
+from logpipeline_shipper.files.reader import Reader
 from logpipeline_shipper.files.tail import Tail
 
 
@@ -114,3 +118,81 @@ def test_an_older_file_that_is_found_late_comes_before_one_whose_copy_is_not_dec
     append(folder.live, four)
 
     assert joined(folder.drain()) == one + two + three + four
+
+
+def test_a_log_that_is_put_aside_before_it_was_seen_comes_before_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """As logrotate's `renamecopy` does it, to a log that was begun since the last look."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    read = folder.drain()
+    first, second = (folder.live.with_name(f"app.log.{number}") for number in (2, 1))
+    folder.live.rename(first)
+    append(folder.live, HEADER + b"2\n3\n")
+    aside = folder.live.rename(folder.live.with_name("app.log.tmp"))
+    append(folder.live, HEADER + b"4\n")
+    read += folder.drain()
+    append(second, HEADER + b"2\n")
+    read += folder.drain()
+    second.write_bytes(aside.read_bytes())
+    read += folder.drain()
+    aside.unlink()
+
+    assert joined(read + folder.drain()) == b"".join(
+        HEADER + lines for lines in (b"1\n", b"2\n3\n", b"4\n")
+    )
+    assert folder.chain.take_losses() == []
+
+
+def test_a_temporary_file_that_lies_there_holds_one_new_log_up_for_a_while(tmp_path: Path) -> None:
+    """No log was put aside. Only time shows that, once for each such file."""
+    folder = Folder(tmp_path)
+    append(folder.live.with_name("app.log.tmp"), b"no log\n")
+    append(folder.live, b"1\n")
+    assert folder.read() == []
+    folder.now_s += PATIENCE_S
+    assert joined(folder.read()) == b"1\n"
+    assert folder.read() == []
+    folder.live.rename(folder.live.with_name("app.log.1"))
+    append(folder.live, b"2\n")
+    folder.read()
+    folder.now_s += 2 * GRACE_S
+
+    assert joined(folder.read()) == b"2\n"
+
+
+def test_a_temporary_file_that_is_younger_than_the_log_holds_nothing_up(tmp_path: Path) -> None:
+    """It will be the next log."""
+    folder = Folder(tmp_path)
+    append(folder.live, b"1\n")
+    append(folder.live.with_name("app.log.tmp"), b"2\n")
+
+    assert joined(folder.read()) == b"1\n"
+
+
+def test_a_log_that_can_never_be_read_uses_up_no_patience_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them is for ever another user's; another one, later, for a moment."""
+    folder = Folder(tmp_path)
+    second, first = (folder.live.with_name(f"app.log.{number}") for number in (2, 1))
+    locked = {second, first}
+
+    def open_allowed(file: ChainFile, *, follow_link: bool) -> Reader:
+        if file.path in locked:
+            raise Unreadable("EACCES")
+        return open_reader(file, follow_link=follow_link)
+
+    monkeypatch.setattr(tail, "open_reader", open_allowed)
+    append(second, b"secret\n")
+    append(folder.live, b"1\n")
+    assert folder.read() == []
+    folder.now_s += PATIENCE_S
+    assert joined(folder.read()) == b"1\n"
+    append(first, b"2\n")
+    append(folder.live, b"3\n")
+    assert folder.read() == []
+    locked.remove(first)
+
+    assert joined(folder.drain()) == b"2\n3\n"

@@ -7,6 +7,7 @@ import errno
 import gzip
 import lzma
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from components.log_chain import HEADER, Folder, append, joined, pack
+from components.log_chain import GRACE_S, HEADER, Folder, append, joined, pack
 from logpipeline.codecs import CODECS
 from logpipeline_shipper.files.file_identity import Resemblance
+from logpipeline_shipper.files.generation import PATIENCE_S
+from logpipeline_shipper.files.generations import PACKING_MAX_S
 from logpipeline_shipper.files.reader import INPUT_BYTES, PackedReader, PlainReader
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -197,3 +200,121 @@ def test_a_packed_file_that_may_not_be_read_and_goes_is_told(
 
     [lost] = folder.chain.take_losses()
     assert (lost.start, lost.end) == (first.end, len(lines))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+@pytest.mark.parametrize("ending", PACK)
+def test_a_log_that_is_packed_slowly_from_a_place_that_nothing_shows_is_read_once(
+    tmp_path: Path, ending: str, share: float, is_restarted: bool
+) -> None:
+    """As logback does it: the log is renamed to a name that no pattern matches, and packed from
+    there. *share* of it was read before.
+    """
+    folder = Folder(tmp_path / "logs")
+    lines, place = _noise_and_place(share)
+    append(folder.live, lines[:place])
+    arrived = folder.drain()
+    append(folder.live, lines[place:])
+    if is_restarted:
+        folder.restart()
+    hidden = folder.live.rename(tmp_path / "app.log17.tmp")
+    append(folder.live, b"next\n")
+    data, packed = PACK[ending](lines), folder.live.with_name(f"app.log.1.{ending}")
+    for end in (0, 10, len(data) // 2, len(data) - 5, len(data)):
+        packed.write_bytes(data[:0]) if not end else append(packed, data[_size(packed) : end])
+        folder.now_s += GRACE_S
+        arrived += folder.read()
+    hidden.unlink()
+
+    assert joined(arrived + folder.drain()) == lines + b"next\n"
+    assert folder.chain.take_losses() == []
+    assert folder.chain.unseen_generations == 0
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_a_packed_file_whose_end_does_not_come_is_read_at_last(
+    tmp_path: Path, is_ending: bool
+) -> None:
+    """Its packer was killed, or is killed with all that runs in this container."""
+    folder = Folder(tmp_path / "logs")
+    lines, place = _noise_and_place(0.5)
+    append(folder.live, lines)
+    folder.drain()
+    folder.live.rename(tmp_path / "elsewhere")
+    data = gzip.compress(lines)
+    packed = folder.live.with_name("app.log.1.gz")
+    packed.write_bytes(data[: len(data) // 2])
+    folder.restart()
+    assert folder.read() == []
+    if is_ending:
+        folder.chain.end()
+    else:
+        folder.now_s += PATIENCE_S
+    arrived = joined(folder.drain())
+
+    assert len(arrived) > place // 2
+    assert lines.startswith(arrived)
+    assert folder.chain.unseen_generations > 0
+
+
+@pytest.mark.parametrize("mebibytes", [0, 2])
+def test_a_large_packed_file_that_lacks_its_end_is_looked_at_in_a_thread(
+    tmp_path: Path, mebibytes: int
+) -> None:
+    """At each further look, too: all of it is unpacked again."""
+    folder = Folder(tmp_path / "logs", batch_bytes=1 << 20)
+    lines = _noise_and_place(1)[0] + os.urandom(mebibytes << 20).hex().encode() + b"\n"
+    append(folder.live, lines)
+    folder.drain()
+    folder.live.unlink()
+    folder.drain()
+    data = gzip.compress(lines)
+    folder.live.with_name("app.log.1.gz").write_bytes(data[: len(data) * 2 // 3])
+
+    assert folder.read() == []
+    assert folder.chain.takes_long() is bool(mebibytes)
+
+
+def test_a_packed_file_that_begins_otherwise_is_not_waited_for(tmp_path: Path) -> None:
+    """Its first bytes show that it is no copy of the log whose file is gone."""
+    folder = Folder(tmp_path / "logs")
+    append(folder.live, _noise_and_place(1)[0])
+    folder.drain()
+    folder.live.unlink()
+    lines, _ = _noise_and_place(1)
+    data = gzip.compress(lines)
+    folder.live.with_name("app.log.1.gz").write_bytes(data[: len(data) // 2])
+
+    assert lines.startswith(joined(folder.read()) or b"nothing")
+
+
+def test_a_log_that_is_written_packed_is_not_waited_for_as_for_a_copy(tmp_path: Path) -> None:
+    """It lacks its end all day, and begins like the log before it, whose file is gone."""
+    folder = Folder(tmp_path / "logs")
+    banner = os.urandom(1024).hex().encode() + b"\n"
+    append(folder.live, banner + b"1\n" * 30_000)
+    folder.drain()
+    folder.live.unlink()
+    folder.drain()
+    stream = zlib.compressobj(wbits=31)
+    packed = folder.live.with_name("app.log.1.gz")
+    append(packed, stream.compress(banner) + stream.flush(zlib.Z_SYNC_FLUSH))
+    arrived, began_s = b"", folder.now_s
+    while not arrived and folder.now_s < began_s + 2 * PACKING_MAX_S:
+        append(packed, stream.compress(b"2\n") + stream.flush(zlib.Z_SYNC_FLUSH))
+        folder.now_s += PATIENCE_S / 2
+        arrived = joined(folder.read())
+
+    assert arrived.startswith(banner)
+    assert folder.now_s - began_s <= PACKING_MAX_S + PATIENCE_S
+
+
+def _noise_and_place(share: float) -> tuple[bytes, int]:
+    """Return lines that do not get much shorter by packing, and the end of so many of them."""
+    lines = [os.urandom(40).hex().encode() + b"\n" for _ in range(400)]
+    return b"".join(lines), len(b"".join(lines[: int(share * len(lines))]))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size

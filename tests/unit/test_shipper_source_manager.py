@@ -14,7 +14,7 @@ from logpipeline.subjects import Subjects
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State
 from logpipeline_shipper.files.chain import ReadFrom
 from logpipeline_shipper.files.listing import HostSources
-from logpipeline_shipper.files.open_file import look_at
+from logpipeline_shipper.files.open_file import files_now_ns, look_at
 from logpipeline_shipper.files.source_filter import Ship
 from logpipeline_shipper.source_manager import SourceManager, SourceOptions
 from waiting import eventually
@@ -54,17 +54,19 @@ async def shipped(manager: SourceManager, path: Path) -> None:
         await source.finish()
 
 
-def born_ns(path: Path) -> int:
-    """Make the file *path* anew; return when it was born by the clock of its file system."""
-    path.unlink(missing_ok=True)
-    path.touch()
-    return look_at(path, follow_link=False).born_ns
+async def append_before_the_start(path: Path, data: bytes) -> None:
+    """Append *data* to the file *path*, and return when it is certainly older than a process that
+    starts now.
+    """
+    append(path, data)
+    born_ns = look_at(path, follow_link=False).born_ns
+    await eventually(lambda: files_now_ns() > born_ns)
 
 
 async def test_only_what_was_there_at_the_first_start_is_left_out(tmp_path: Path) -> None:
     """A container starts, prints and ends between two looks: its first lines are new ones."""
     folder, server = Folder(tmp_path / "logs"), Server()
-    append(folder.path / "old.log", b"old\n")
+    await append_before_the_start(folder.path / "old.log", b"old\n")
     first = State(is_first=True)
     manager = manager_of(folder, tmp_path, first, server=server, read_from="end")
     await shipped(manager, folder.path)
@@ -82,11 +84,9 @@ async def test_only_what_was_there_at_the_first_start_is_left_out(tmp_path: Path
 async def test_what_came_while_the_first_scan_went_on_is_not_left_out(tmp_path: Path) -> None:
     """The scan may wait for the API server, while containers start and end."""
     folder, server = Folder(tmp_path / "logs"), Server()
-    append(folder.path / "old.log", b"old\n")
+    await append_before_the_start(folder.path / "old.log", b"old\n")
     first = State(is_first=True)
     manager = manager_of(folder, tmp_path, first, server=server, read_from="end")
-    now_ns = time.time_ns()
-    await eventually(lambda: born_ns(folder.path / "probe") > now_ns)
     append(folder.path / "new.log", b"first\n")
     await shipped(manager, folder.path)
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.redaction import NOTHING_REDACTED, Redactor
-from logpipeline.wire import Previous
 from logpipeline_shipper.files.chunk import DAMAGED, DELETED, ROTATED, Chunk, Lost, ReadCounters
 from logpipeline_shipper.files.file_identity import (
     Copy,
@@ -26,14 +25,17 @@ from logpipeline_shipper.files.file_identity import (
     Same,
     Unsure,
 )
-from logpipeline_shipper.files.generation import PATIENCE_S, Generation, failing_of
+from logpipeline_shipper.files.generation import PATIENCE_S, Generation
 from logpipeline_shipper.files.generations import (
     FileAbsence,
     OpenFiles,
     PastGenerations,
     UnsureFiles,
     as_before,
+    failing_of,
     in_order,
+    note_newest,
+    previous_of,
     takes_long,
     unbound,
     with_hidden,
@@ -112,10 +114,7 @@ class Chain(ReadCounters):
 
     def update(self, listing: Listing, now_s: float) -> None:
         """Take *listing*: the files that the source has now."""
-        known = set(self.identities())
-        self._files = tuple(
-            file for file in listing.files if not file.is_aside or file.identity in known
-        )
+        self._files = self._unsure.without_strangers(listing.files, self._generations, now_s)
         self._past.see(len(self._files))
         self._match_files(now_s)
         self._unsure.note_listing()
@@ -131,7 +130,8 @@ class Chain(ReadCounters):
 
     def takes_long(self, files: Sequence[ChainFile] = ()) -> bool:
         """Return whether to take *files*, or to read on, takes long."""
-        return takes_long(files, self._generations, self._past)
+        undecided = self._files if self._match_again_at_s is not None else ()
+        return takes_long((*files, *undecided), self._generations, self._past)
 
     def heads(self) -> set[Head]:
         """Return what its files, also those that are gone, begin with."""
@@ -152,7 +152,8 @@ class Chain(ReadCounters):
         """Decide which generation each file is, and bring the generations up to date."""
         self._match_again_at_s = None
         before = list(self._generations)
-        findings = self._matcher.match(self._files, self._generations, self._past, now_s)
+        matched = self._matcher.match(self._files, self._generations, self._past, now_s)
+        findings = self._unsure.decided(matched, now_s, is_ending=self._is_ending)
         lying: dict[ChainFile, Generation] = {}
         # Replaced files come first: their generations have no file then, and may get a copy.
         for finding in sorted(findings, key=lambda each: not isinstance(each, Replaced)):
@@ -169,7 +170,7 @@ class Chain(ReadCounters):
                 if not (may_have_more or self._may_turn_up(generation, now_s)):
                     generation.pass_over()
         self._generations = with_hidden(listed, self._generations)
-        self._note_newer(now_s)
+        note_newest(self._generations, self._files, now_s)
 
     def _apply(self, finding: Finding, now_s: float) -> Generation | None:
         """Carry out a finding; return the generation that is in its file."""
@@ -184,7 +185,10 @@ class Chain(ReadCounters):
                 else:
                     self._match_again(now_s + _REWRITTEN_S)
                 return generation
-            case Replaced(file, generation, is_cut, size):
+            case Replaced(file, generation, is_cut, size, recalled):
+                if recalled is not None:
+                    self._lose_file(generation, now_s, is_cut=is_cut)
+                    return self._take_copy(Copy(file, recalled, has_more=True), now_s)
                 stamp = look_now(file) or (size, file.mtime_ns)
                 return self._replace(generation, file, now_s, stamp, is_cut=is_cut)
             case Copy():
@@ -226,8 +230,18 @@ class Chain(ReadCounters):
         self, generation: Generation, file: ChainFile, now_s: float, stamp: Stamp, *, is_cut: bool
     ) -> Generation:
         """Begin a generation in *file*, which held *generation* and has had other bytes since its
-        length and time of modification were *stamp*. A copy of the former bytes may exist: it is
-        searched before more is read.
+        length and time of modification were *stamp*.
+        """
+        self._lose_file(generation, now_s, is_cut=is_cut)
+        made = Generation.new(file, now_s)
+        made.begin_anew(*stamp)
+        self._unsure.note_emptied(made, now_s)
+        self._generations.insert(self._generations.index(generation) + 1, made)
+        return made
+
+    def _lose_file(self, generation: Generation, now_s: float, *, is_cut: bool) -> None:
+        """Note that the file of *generation* has other bytes. A copy of the former ones may exist:
+        it is searched before more is read.
         """
         if is_cut:
             self.truncations += 1
@@ -238,18 +252,6 @@ class Chain(ReadCounters):
             generation.pass_over()
         generation.lose_file(now_s)
         self._match_again(now_s)
-        made = Generation.new(file, now_s)
-        made.begin_anew(*stamp)
-        self._generations.insert(self._generations.index(generation) + 1, made)
-        return made
-
-    def _note_newer(self, now_s: float) -> None:
-        newest = self._files[-1] if self._files else None
-        for generation in self._generations:
-            if generation.file is not None and generation.file == newest:
-                generation.be_newest()
-            elif self._files:
-                generation.note_newer(now_s)
 
     def _skip_existing(self) -> None:
         for generation in self._generations:
@@ -313,7 +315,7 @@ class Chain(ReadCounters):
                 return None
             try:
                 patience = self._patience(generation, now_s)
-                previous = self._previous(generation)
+                previous = previous_of(generation, self._generations, self._past)
                 found = self._tail.next(generation, now_s, patience, previous, passed)
             except Inconclusive:
                 # The next listing, or the next free descriptor, decides.
@@ -350,9 +352,8 @@ class Chain(ReadCounters):
         file = generation.file
         if file is not None:
             stamp = look_now(file) or (0, file.mtime_ns)
-            made = self._replace(generation, file, now_s, stamp, is_cut=True)
-            self._unsure.note_emptied(made, now_s)
-            self._note_newer(now_s)
+            self._replace(generation, file, now_s, stamp, is_cut=True)
+            note_newest(self._generations, self._files, now_s)
         else:
             generation.close_handle()
         self._open_files.keep(self._generations, now_s)
@@ -370,18 +371,6 @@ class Chain(ReadCounters):
         if self._is_ending or generation.is_compressed:
             return Patience(may_pass=True, is_final=True)
         return patience_with(generation, now_s, self._limits)
-
-    def _previous(self, generation: Generation) -> Previous | None:
-        """Return the generation before *generation*, with its length where its end was seen."""
-        if generation.read.offset != 0:
-            return None
-        before = self._past[-1] if self._past else None
-        for other in self._generations:
-            if other is generation:
-                break
-            if other.read.offset > other.begin:
-                before = other
-        return Previous(before.id, before.length) if before is not None else None
 
     def _note_failure(self, generation: Generation, error: Exception, now_s: float) -> None:
         reason = error.reason if isinstance(error, Unreadable) else "io-error"
@@ -575,13 +564,13 @@ class Chain(ReadCounters):
         if self._find(made.id) is None:
             self._generations.append(made)
 
-    def recall(self, known: Committed) -> bool:
-        """Take what collectors have of a generation; return False if it is known here already, or
-        cannot be recognised.
+    def recall(self, known: Committed, before_ns: int) -> bool:
+        """Take what collectors have of a generation, which was sent before *before_ns* by the
+        system's clock; return False if it is known here already, or cannot be recognised.
         """
         if known.checksum is None or self._find(known.generation) is not None:
             return False
-        self._past.add(Generation.recalled(known, known.checksum))
+        self._past.add(Generation.recalled(known, known.checksum, before_ns))
         return True
 
     def was_sent(self, id: str, end: int, after: Checksum) -> None:

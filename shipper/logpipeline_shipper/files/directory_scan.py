@@ -160,8 +160,9 @@ def chain_files(
         if files and f"{live}{ASIDE}" in names:
             aside = _observe(folder, f"{live}{ASIDE}", None, follow_link, is_live=False)
             if aside is not None and aside.key not in files:
-                # Its place among the others stays that of the time when it was the live file.
-                chains[live].insert(0, replace(aside, is_aside=True))
+                # It was the live file before the one that is there now.
+                place = len(files) - chains[live][-1].is_live
+                chains[live].insert(place, replace(aside, is_aside=True))
     return chains
 
 

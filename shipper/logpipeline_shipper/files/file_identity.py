@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, Protocol
 
@@ -47,13 +47,15 @@ class Same:
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """*file* has the inode of *generation*, but other bytes: *size* of them by now. *is_cut*: it is
-    the same file, truncated and written again.
+    the same file, truncated and written again. They are those of *recalled*, if it is given, which
+    collectors have.
     """
 
     file: ChainFile
     generation: Generation
     is_cut: bool
     size: int
+    recalled: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,13 @@ class New:
 @dataclass(frozen=True, slots=True)
 class Unsure:
     """*file* could not be decided on yet: the next listing decides. It is a copy of *generation*,
-    if there is one, unless that one's own file turns up.
+    if there is one, unless that one's own file turns up. *is_cut*: it is packed and lacks its end,
+    with which it may be a copy; it is new if that does not come.
     """
 
     file: ChainFile
     generation: Generation | None = None
+    is_cut: bool = False
 
 
 class Resemblance(Enum):
@@ -160,6 +164,13 @@ class FileMatcher:
         # A file may begin with all that was read of several generations: it belongs to the one of
         # which most was read.
         wanted.sort(key=lambda known: known.proof.offset, reverse=True)
+        for file, found in findings.items():
+            # If the file was emptied after this process began, its lines are new.
+            if isinstance(found, Replaced) and not found.generation.is_verified:
+                recalled = self._recalled_in(file, wanted)
+                if recalled is not None:
+                    findings[file] = replace(found, recalled=recalled)
+                    wanted.remove(recalled)
         begun = [file for file in files if not isinstance(findings.get(file), Same)]
         plain = {file.path: file for file in files if not file.compressed}
         for file in files:
@@ -187,6 +198,8 @@ class FileMatcher:
         """Return how *content*, a file that no source knows, resembles a source."""
         found = Resemblance.NONE
         for known in (*past, *generations):
+            if not known.may_be_as_old(content.written_ns()):
+                continue
             file = known.file
             if (
                 known.is_proven_in(content)
@@ -241,6 +254,9 @@ class FileMatcher:
         """Return what *file* is, whose identity is new: a copy of one of *wanted*, which have no
         file, or of one of *originals*, which have one; else it is new, as the files *begun* are.
         """
+        if file.is_aside:
+            return Unsure(file)  # a rotator copies it, and the copy is read
+        wanted = [known for known in wanted if known.may_lie_in(file)]
         again = [] if file.compressed else [each for each in wanted if _is_file_of(each, file)]
         if file.is_live:
             # Rotators copy away from the live file, never to it. If it has the bytes of a former
@@ -261,6 +277,8 @@ class FileMatcher:
                 if found is not None:
                     may_turn_up = self._may_turn_up(found.generation, now_s)
                     return Unsure(file, found.generation) if may_turn_up else found
+                if any(each.may_be_packed_in(content) for each in wanted):
+                    return Unsure(file, is_cut=True)
                 for original in [] if file.is_live else originals:
                     is_copy = self._is_copied_from(file, content, original)
                     if is_copy is None:
@@ -275,6 +293,15 @@ class FileMatcher:
             except OSError:
                 return Unsure(file)
         return New(file)
+
+    def _recalled_in(self, file: ChainFile, wanted: list[Generation]) -> Generation | None:
+        """Return which of *wanted*, of those that collectors have, *file* has the bytes of."""
+        recalled = [known for known in wanted if known.is_recalled]
+        if not recalled:
+            return None
+        with _opened(file, self._opener) as content:
+            copy = self._copied(file, content, recalled) if content is not None else None
+        return copy.generation if copy is not None else None
 
     def _copied(self, file: ChainFile, content: Content, wanted: list[Generation]) -> Copy | None:
         """Return of which of *wanted* the *file*, which holds *content*, is a copy."""

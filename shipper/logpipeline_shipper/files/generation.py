@@ -9,9 +9,8 @@ methods to ask for a fact or to report an event.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from logpipeline import checksum
@@ -29,7 +28,7 @@ from logpipeline_shipper.files.place import (
     Place,
     checksum_of,
 )
-from logpipeline_shipper.files.reader import PACKED_BADLY, Content, Part
+from logpipeline_shipper.files.reader import CUT_SHORT, PACKED_BADLY, Content, Part, Reader
 
 ID_BYTES = 8
 # After a restart a file up to this size is read again, to verify by its checksum that it is still
@@ -70,6 +69,7 @@ class Generation:
     # process may have run on another machine, so nothing more is sent under this id.
     former: str = ""
     is_recalled: bool = False  # known from collectors alone: no file was found that has its bytes
+    sent_before_ns: int = 0  # and by the system's clock it was sent before
     is_verified: bool = True  # since the start of the process its file was seen to be the same
     is_passed: bool = False
     length: int | None = None
@@ -105,14 +105,15 @@ class Generation:
     # -- what it is
 
     @classmethod
-    def recalled(cls, known: Committed, checksum: Checksum) -> Self:
-        """Return a generation that continues where collectors have *known*, in the file that has
-        the same bytes up to there.
+    def recalled(cls, known: Committed, checksum: Checksum, before_ns: int) -> Self:
+        """Return a generation that continues where collectors have *known*, which was sent before
+        *before_ns*, in the file that has the same bytes up to there.
         """
         place = Place(known.offset, checksum)
         made = cls(secrets.token_hex(ID_BYTES), begin=known.begun, read=place, acked=place)
         made.former = known.generation
         made.searched, made.is_recalled, made.is_verified = place.offset, True, False
+        made.sent_before_ns = before_ns
         return made
 
     @property
@@ -177,6 +178,16 @@ class Generation:
             return False
 
     @property
+    def is_listed_before_it_began(self) -> bool:
+        """Whether the listing shows what its file held before. The time of a file stands still for
+        some milliseconds.
+        """
+        if self.file is None or self.began_ns is None:
+            return False
+        listed = (self.file.mtime_ns, self.file.size)
+        return listed[0] < self.began_ns or (listed[0] == self.began_ns and listed[1] > self.size)
+
+    @property
     def may_lie_elsewhere(self) -> bool:
         """Whether its file, which no listing shows, may have another name, and so little was read
         of it that other files may begin with the same bytes.
@@ -197,6 +208,20 @@ class Generation:
         return min(times, default=None)
 
     # -- whether bytes are its own
+
+    def may_lie_in(self, file: ChainFile) -> bool:
+        """Return whether *file* is not too young to hold what a former process sent. One that is
+        has the same bytes because a program wrote the same once more.
+        """
+        # Where files have no time of birth, one that was written to since counts as new: its lines
+        # may come twice, and none is taken for another one.
+        born_ns = file.born_ns or file.mtime_ns
+        # A packer gives the packed file, which is younger, the time of the former one.
+        return self.may_be_as_old(born_ns if file.is_live else min(born_ns, file.mtime_ns))
+
+    def may_be_as_old(self, at_ns: int) -> bool:
+        """Return whether it may have been sent before *at_ns*, as far as that is known."""
+        return not self.is_recalled or at_ns <= self.sent_before_ns
 
     def verify(self, content: Content) -> bool:
         """Return whether *content*, the file that is taken for it, still has what was read. The
@@ -250,6 +275,16 @@ class Generation:
             return False
         mask = 0xFFFFFFFF if content.compressed else -1  # gzip notes lengths modulo 4 GiB
         return not content.tells_size or content.size() >= self.size & mask
+
+    def may_be_packed_in(self, content: Reader) -> bool:
+        """Return whether *content*, a packed file that lacks its end, may be a copy of it when that
+        is written.
+        """
+        if self.head.size and content.read(self.head.size - 1, 1) and not self.head.begins(content):
+            return False
+        end = self._there(self.proof).offset
+        has_all = end > 0 and content.read(end - 1, 1)
+        return not has_all and content.broken.endswith(CUT_SHORT)
 
     def has_more_in(self, content: Content) -> bool:
         """Return whether *content*, a copy of it, has bytes after the last one that was read."""
@@ -551,30 +586,3 @@ class Generation:
             searched=place.offset,
             former=str(former),
         )
-
-
-def failing_of(generations: Iterable[Generation]) -> list[tuple[Path, str]]:
-    """Return the files of *generations* that cannot be read now, each with the reason."""
-    return [
-        (each.file.path, each.failing_reason)
-        for each in generations
-        if each.failures and each.file is not None and not each.is_read
-    ]
-
-
-def may_have_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
-    """Return whether files of the chain that saved *saved*, and noted *births* since, may have
-    bytes that were not read: a file whose end was not seen may have grown since.
-    """
-    rows = [*(saved["generations"] if saved is not None else ()), *births]
-    known = [Generation.restore(row) for row in rows]
-    return any(each.has_rest or not each.is_read for each in known)
-
-
-def saved_identities(
-    saved: dict[str, Any] | None, births: Iterable[list[Any]]
-) -> list[tuple[int, int, int]]:
-    """Return the identities of the files of the chain that saved *saved* and noted *births*."""
-    rows = [*(saved["generations"] if saved is not None else ()), *births]
-    found = [Generation.restore(row).identity for row in rows]
-    return [identity for identity in found if identity is not None]

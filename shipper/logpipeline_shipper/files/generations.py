@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from logpipeline_shipper.files.file_identity import Finding, Unsure
+from logpipeline.wire import Previous
+from logpipeline_shipper.files.file_identity import Finding, New, Unsure
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import ChainFile, Watermark
@@ -179,54 +182,133 @@ class FileAbsence:
 
 # Two listings come within so long.
 LISTING_WAIT_S = 4.0
+# A packer writes some GB within so long. A log that is written packed lacks its end for longer.
+PACKING_MAX_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """A packed file that lacks its end. *seen_s* is when it was seen first, and *grown_s* when it
+    was first seen to have *size* bytes.
+    """
+
+    size: int
+    seen_s: float
+    grown_s: float
 
 
 class UnsureFiles:
     """Files of the last listing that could not be decided on. Newer files wait for them, for
     *patience_s* at most, so that lines keep their order.
 
-    A generation that a read, and not a listing, found in a file that was emptied waits as well, for
-    the next listing: a rotator copies a file before it empties it, and the rest of the former bytes
-    is in that copy, which comes first, and which only a listing shows.
+    A generation in a file that was emptied after it was listed waits as well, for the next listing:
+    a rotator copies a file before it empties it, and the rest of the former bytes is in that copy,
+    which comes first, and which only a listing shows.
     """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._newer: frozenset[str] = frozenset()
-        self._since_s: float | None = None
+        # Since when each of them is not decided on, and, for the generations in newer files, since
+        # when the last one of those that they wait for is. A file that can never be opened must not
+        # use up the patience with the others.
+        self._since_s: dict[tuple[int, int, int], float] = {}
+        self._waits_since_s: dict[str, float] = {}
         self._emptied: Generation | None = None
         self._emptied_s = 0.0
+        self._packing: dict[tuple[int, int, int], _Packing] = {}
+        self._aside: tuple[int, int, int] | None = None
+        self._aside_since_s = 0.0
+
+    def without_strangers(
+        self, files: Sequence[ChainFile], generations: Sequence[Generation], now_s: float
+    ) -> tuple[ChainFile, ...]:
+        """Return *files* without those that only have the name of a log that was put aside."""
+        return tuple(
+            file
+            for file in files
+            if not file.is_aside or self._may_be_log(file, files, generations, now_s)
+        )
+
+    def _may_be_log(
+        self,
+        aside: ChainFile,
+        files: Sequence[ChainFile],
+        generations: Sequence[Generation],
+        now_s: float,
+    ) -> bool:
+        """Return whether *aside* is, or may be, a log of this source. If none of *generations* was
+        seen in it, it may be one while nothing was read of a live file that is younger. After
+        *patience_s* it is none: a rotator would have copied and removed it.
+        """
+        if any(each.identity == aside.identity for each in generations):
+            return True
+        begun = {each.identity for each in generations if each.read.offset > each.begin}
+        if not any(
+            # Without times of birth, any live file may be the younger one.
+            file.is_live and file.identity not in begun and aside.born_ns <= file.born_ns
+            for file in files
+        ):
+            return False
+        if self._aside != aside.identity:
+            self._aside, self._aside_since_s = aside.identity, now_s
+        return now_s - self._aside_since_s < self._patience_s
+
+    def decided(
+        self, findings: Sequence[Finding], now_s: float, *, is_ending: bool
+    ) -> list[Finding]:
+        """Return *findings*, where a packed file that lacks its end is new, if nothing was written
+        to it for *patience_s*, or nothing will be since all *is_ending*.
+        """
+        self._packing = {
+            each.file.identity: self._packing_of(each.file, now_s)
+            for each in findings
+            if isinstance(each, Unsure) and each.is_cut
+        }
+        given_up = {
+            identity
+            for identity, packing in self._packing.items()
+            if is_ending
+            or now_s - packing.grown_s >= self._patience_s
+            or now_s - packing.seen_s >= PACKING_MAX_S
+        }
+        return [New(each.file) if each.file.identity in given_up else each for each in findings]
+
+    def _packing_of(self, file: ChainFile, now_s: float) -> _Packing:
+        known = self._packing.get(file.identity) or _Packing(file.size, now_s, now_s)
+        return known if known.size == file.size else replace(known, size=file.size, grown_s=now_s)
 
     def note_emptied(self, made: Generation, now_s: float) -> None:
-        """Note that a read found *made* in a file that was emptied."""
+        """Note that *made* was found in a file that was emptied."""
         self._emptied, self._emptied_s = made, now_s
 
     def note_listing(self) -> None:
         """Note that the files were listed once more."""
-        made = self._emptied
         # A listing that was made before the file was emptied does not show the copy either.
-        if made is None or made.file is None or made.file.mtime_ns >= (made.began_ns or 0):
+        if self._emptied is not None and not self._emptied.is_listed_before_it_began:
             self._emptied = None
 
     def note(self, found: Sequence[tuple[Finding, str]], now_s: float) -> None:
         """Take the findings of a listing, oldest first, each with the generation in its file."""
-        place = next((n for n, (each, _) in enumerate(found) if isinstance(each, Unsure)), None)
-        if place is None:
-            self._newer, self._since_s = frozenset(), None
-            return
-        self._newer = frozenset(id for _, id in found[place:])
-        if self._since_s is None:
-            self._since_s = now_s
+        before, self._since_s, self._waits_since_s = self._since_s, {}, {}
+        latest_s: float | None = None
+        for finding, id in found:
+            if isinstance(finding, Unsure):
+                identity = finding.file.identity
+                since_s = self._since_s[identity] = before.get(identity, now_s)
+                latest_s = since_s if latest_s is None else max(latest_s, since_s)
+            elif latest_s is not None:
+                self._waits_since_s[id] = latest_s
 
     def has_to_wait(self, generation: Generation, now_s: float) -> bool:
         """Return whether *generation* must not be read yet."""
         if generation is self._emptied and now_s - self._emptied_s < LISTING_WAIT_S:
             return True
-        return generation.id in self._newer and self.is_unsure(now_s)
+        since_s = self._waits_since_s.get(generation.id)
+        return since_s is not None and now_s - since_s < self._patience_s
 
     def is_unsure(self, now_s: float) -> bool:
         """Return whether there is such a file; a generation without a file may lie in it."""
-        return self._since_s is not None and now_s - self._since_s < self._patience_s
+        return any(now_s - since_s < self._patience_s for since_s in self._since_s.values())
 
 
 def unbound(passed: Sequence[Generation]) -> bool:
@@ -281,3 +363,59 @@ class PastGenerations(Sequence[Generation]):
         self._gone.extend(Generation.restore(list(row)) for row in rows)
         # All of these may be files that were invisible.
         self._files_seen = max(files, len(self._gone) - GONE_MAX, 0)
+
+
+def note_newest(
+    generations: Iterable[Generation], files: Sequence[ChainFile], now_s: float
+) -> None:
+    """Have each of *generations* know whether its file is the newest of *files*."""
+    newest = files[-1] if files else None
+    for generation in generations:
+        if generation.file is not None and generation.file == newest:
+            generation.be_newest()
+        elif files:
+            generation.note_newer(now_s)
+
+
+def previous_of(
+    generation: Generation, generations: Iterable[Generation], past: Sequence[Generation]
+) -> Previous | None:
+    """Return the generation before *generation*, whose first bytes are not read yet, with its
+    length where its end was seen.
+    """
+    if generation.read.offset != 0:
+        return None
+    found = past[-1] if past else None
+    for other in generations:
+        if other is generation:
+            break
+        if other.read.offset > other.begin:
+            found = other
+    return Previous(found.id, found.length) if found is not None else None
+
+
+def failing_of(generations: Iterable[Generation]) -> list[tuple[Path, str]]:
+    """Return the files of *generations* that cannot be read now, each with the reason."""
+    return [
+        (each.file.path, each.failing_reason)
+        for each in generations
+        if each.failures and each.file is not None and not each.is_read
+    ]
+
+
+def may_have_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
+    """Return whether files of the chain that saved *saved*, and noted *births* since, may have
+    bytes that were not read: a file whose end was not seen may have grown since.
+    """
+    rows = [*(saved["generations"] if saved is not None else ()), *births]
+    known = [Generation.restore(row) for row in rows]
+    return any(each.has_rest or not each.is_read for each in known)
+
+
+def saved_identities(
+    saved: dict[str, Any] | None, births: Iterable[list[Any]]
+) -> list[tuple[int, int, int]]:
+    """Return the identities of the files of the chain that saved *saved* and noted *births*."""
+    rows = [*(saved["generations"] if saved is not None else ()), *births]
+    found = [Generation.restore(row).identity for row in rows]
+    return [identity for identity in found if identity is not None]

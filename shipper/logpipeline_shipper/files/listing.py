@@ -45,8 +45,9 @@ def id_of(host: str, source: str) -> SourceId:
 class ChainFile:
     """A file of a chain when it was listed; *born_ns* is 0 if the file system has no birth times.
     *is_live*: it has the name that programs write to, and not one that a rotator gave. *is_aside*:
-    it has the temporary name of a log that is about to be copied; it is read only if it is known.
-    No folder between *root* and *path* may be a link when it is opened.
+    it has the temporary name of a log that is about to be copied; it is read if it was seen as the
+    live file before, and otherwise its copy is. No folder between *root* and *path* may be a link
+    when it is opened.
     """
 
     path: Path

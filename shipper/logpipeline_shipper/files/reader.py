@@ -20,7 +20,8 @@ INPUT_BYTES = 64 * 1024
 # What was unpacked last is looked at once more, by its last bytes.
 KEPT_BYTES = 1024
 # Endings of the reasons why a packed file cannot be unpacked.
-PACKED_BADLY = ("-cut-short", "-damaged")
+CUT_SHORT = "-cut-short"
+PACKED_BADLY = (CUT_SHORT, "-damaged")
 
 # Between the copy and the truncation a rotator may sync the copy to its disk: so much is written to
 # all logs of a busy node meanwhile. A copy that lacks more is read as a log of its own.
@@ -195,7 +196,7 @@ class PackedReader(_OpenFile):
             self._input = os.pread(self._descriptor, INPUT_BYTES, self._input_offset)
             self._input_offset += len(self._input)
             is_whole = bool(self._input) or self._unpacker.eof
-            self.broken = "" if is_whole else f"{self._codec.name}-cut-short"
+            self.broken = "" if is_whole else f"{self._codec.name}{CUT_SHORT}"
             if not self._input:
                 return False
         if self._unpacker.eof:

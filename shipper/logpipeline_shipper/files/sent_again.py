@@ -39,10 +39,11 @@ class _Reading:
     handle: Handle
     is_own: bool
     chunk: Chunk | None = None
+    _identity: tuple[int, int, int] | None = field(init=False)
     _stamp: Stamp = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stamp = self._now()
+        self._identity, self._stamp = self.generation.identity, self._now()
 
     @property
     def start(self) -> int:
@@ -60,8 +61,11 @@ class _Reading:
         return NOTHING if self.chunk is None else self.chunk.checksums.after
 
     def serves(self, generation: Generation, id: str, offset: int) -> bool:
-        """Return whether *offset* of *generation* is reached by reading on."""
-        return self.generation is generation and self.id == id and offset >= self.start
+        """Return whether *offset* of *generation* is reached by reading on. Its file may have been
+        emptied since, and its bytes be in a copy.
+        """
+        is_there = self.generation is generation and self._identity == generation.identity
+        return is_there and self.id == id and offset >= self.start
 
     def is_same(self) -> bool:
         """Return whether the file still has what was sent. To compare the bytes of a packed file,
