@@ -26,6 +26,9 @@ class UsageError(CliError):
 
 def is_usage(error: Exception) -> bool:
     """Return whether *error* is a mistake in the arguments."""
+    if isinstance(error, OSError):
+        # Nothing is imported for it: a process that may open no further file could not do that.
+        return False
     from logpipeline.consuming.options import BadOption
 
     return isinstance(error, UsageError | BadOption)
@@ -38,6 +41,9 @@ def explain(error: Exception) -> str | None:
         messages = [explain(inner) for inner in error.exceptions]
         explained = [message for message in messages if message is not None]
         return "\n".join(dict.fromkeys(explained)) if len(explained) == len(messages) else None
+    if isinstance(error, OSError):
+        # As above, nothing is imported for it.
+        return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
     # Imported only now: these modules cost more than all the rest of a command's start.
     from logpipeline.consuming.options import BadOption, ConsumeError
     from logpipeline.embedded import ServerFailed
@@ -49,7 +55,7 @@ def explain(error: Exception) -> str | None:
         NotSent,
         OutcomeUnknown,
     )
-    from logpipeline.nats.jetstream import ApiError
+    from logpipeline.nats.jetstream import ApiError, NoStream
     from logpipeline.plan.observe import JetStreamOff
     from logpipeline.quantity import QuantityError
     from logpipeline.records import BadRecord
@@ -57,6 +63,8 @@ def explain(error: Exception) -> str | None:
     from logpipeline.subjects import BadHost
     from logpipeline_spark.errors import Refused
 
+    if isinstance(error, NoStream):
+        return f"{error}; run `logpipeline apply`"
     if isinstance(error, NoResponders):
         return f"{error}; is JetStream enabled on this server?"
     if isinstance(error, Denied):
@@ -80,6 +88,4 @@ def explain(error: Exception) -> str | None:
         | Refused,
     ):
         return str(error)
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
     return None

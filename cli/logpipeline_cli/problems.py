@@ -20,6 +20,8 @@ Status = Mapping[str, Any]
 UNCONFIRMED_S_MAX = 600.0
 # Beyond this, there may already be no room for a host: letters may not take the whole stream.
 LETTERS_PERCENT_MAX = 75
+# A pipeline may have hundreds of streams.
+UNANSWERED_SAID_MAX = 3
 # What a reader missed is a problem for a day; the table of readers goes on counting it.
 MISSED_SAID_NS = 24 * 3600 * 10**9
 
@@ -43,11 +45,12 @@ def problems(status: Status) -> Iterator[str]:
         yield trouble
     if held := status.get("heldBack"):
         yield f"a part of the resource waits: {held}"
+    yield from _of_unanswered(status["unanswered"])
     yield from status.get("silent", ())
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
-        elif not state["owner"] or state["released"]:
+        elif state["is_known"] and (not state["owner"] or state["released"]):
             yield f"no collector owns partition {state['partition']}: start one"
     yield from _of_replicas(status["partitions"])
     for answer in status["collectors"]:
@@ -62,7 +65,19 @@ def problems(status: Status) -> Iterator[str]:
     yield from troubles(status)
     for reader in status["readers"]:
         yield from _of_missed(reader)
-    yield from _of_letters(status["deadLetterRoom"])
+    if status["deadLetterRoom"] is not None:
+        yield from _of_letters(status["deadLetterRoom"])
+
+
+def _of_unanswered(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield the sentences about what no server answers for, of many parts about the first ones."""
+    for part, reason in sorted(reasons.items())[:UNANSWERED_SAID_MAX]:
+        yield (
+            f"no server answers for the {part}, and what it holds is not known ({reason}): if this "
+            "lasts, see the logs of the servers that keep it, and restart the one that leads it"
+        )
+    if (more := len(reasons) - UNANSWERED_SAID_MAX) > 0:
+        yield f"nor does one for {more} other streams"
 
 
 def name_of(collector: Status, status: Status) -> str:

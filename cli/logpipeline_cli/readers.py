@@ -13,6 +13,7 @@ from typing import Any
 from logpipeline.consuming.missed_records import missed_by_readers
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
+from logpipeline.nats.unanswered import Unanswered, bucket_part, stream_part
 from logpipeline.plan.model import COLLECTOR_GROUP_KEY
 from logpipeline.plan.observe import REQUESTS_MAX, consumers_of
 from logpipeline.tables.progress import Missed
@@ -22,20 +23,25 @@ from logpipeline.tables.progress import Missed
 READERS_MAX = 200
 
 
-async def readers_of(js: JetStream, bucket: Bucket, streams: Sequence[str]) -> list[dict[str, Any]]:
+async def readers_of(
+    js: JetStream, bucket: Bucket, streams: Sequence[str], unanswered: Unanswered
+) -> list[dict[str, Any]]:
     """Return the readers of *streams* by name, as `status -o json` prints them: for each stream how
     many messages were *read* (acknowledged, or delivered where none is), how many are left, and,
-    as *bucket* knows, which of them were deleted before they were read.
+    as *bucket* knows, which of them were deleted before they were read. *unanswered* takes what no
+    server answers for.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        NotSent, ApiError: the server could not be asked.
     """
     gate = asyncio.Semaphore(REQUESTS_MAX)
 
     async def of_stream(stream: str) -> list[dict[str, Any]]:
         async with gate:
             try:
-                return await consumers_of(js, stream)
+                return await unanswered.ask(
+                    stream_part(stream), lambda: consumers_of(js, stream), []
+                )
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND:
                     return []
@@ -43,11 +49,10 @@ async def readers_of(js: JetStream, bucket: Bucket, streams: Sequence[str]) -> l
 
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     listed = await asyncio.gather(*map(of_stream, streams))
-    missed = {
-        (name, stream): record
-        for name, record in await missed_by_readers(js, bucket)
-        for stream in record.streams
-    }
+    records: list[tuple[str, Missed]] = await unanswered.ask(
+        bucket_part(bucket.name), lambda: missed_by_readers(js, bucket), []
+    )
+    missed = {(name, stream): record for name, record in records for stream in record.streams}
     for stream, consumers in zip(streams, listed, strict=True):
         for consumer in consumers:
             if COLLECTOR_GROUP_KEY not in (consumer["config"].get("metadata") or {}):

@@ -178,20 +178,32 @@ class Service:
             self._progress.run(),
             self._given_up.run(),
             StatusReports(context, self._workers).run(),
-            context.membership.run(),
         ]
         running = [tasks.create_task(part) for part in parts]
+        replaced = tasks.create_task(self._until_replaced())
         for partition in context.storage.partitions():
             self._worker(partition)
         log.info(
             "collector runs",
             extra={"group": self._config.group, "member": self._config.member},
         )
-        await asyncio.wait([stopping])
+        await asyncio.wait([stopping, replaced], return_when=asyncio.FIRST_COMPLETED)
+        # Who took our name has not taken every partition yet, perhaps, and a commit may be under
+        # way: the record decides of each, and what it refuses is taken back.
         await self._give_up()
+        if replaced.done() and (taken := replaced.result()) is not None:
+            raise taken
         await context.membership.leave()
         for task in running:
             task.cancel()
+
+    async def _until_replaced(self) -> MemberTaken | None:
+        """Show that we are alive, until we leave, or another process has taken our name."""
+        try:
+            await self._context.membership.run()
+        except MemberTaken as error:
+            return error
+        return None
 
     async def _give_up(self) -> None:
         self._is_stopping = True

@@ -12,8 +12,8 @@ from typing import Any
 
 from logpipeline import json_text
 from logpipeline.declared_types import checked
-from logpipeline.nats.connection import NoResponders
-from logpipeline.nats.jetstream import JetStream, StoredMessage, header_fields
+from logpipeline.nats.jetstream import JetStream, NoStream, StoredMessage, header_fields
+from logpipeline.nats.replicas import certain_message
 from logpipeline.records import SUCCESSION_HEADER, BadRecord, EpochRecord, StreamPosition
 
 VERSION = 1
@@ -165,11 +165,9 @@ class SnapshotStore:
         """
         # A collector may ask for the stream, not for a single subject of it.
         try:
-            stored = await self._js.newest_message(self._stream, self._subject)
-        except NoResponders:
-            # A stream without a leader may hold a record; a stream that does not exist holds none.
-            if await self._js.stream_info(self._stream) is not None:
-                raise
+            newest = self._js.newest_message(self._stream, self._subject)
+            stored = await self._js.direct_get(self._stream, newest)
+        except NoStream:
             return None
         if stored is None:
             return None
@@ -262,7 +260,7 @@ class SnapshotStore:
         return manifest
 
     async def _message(self, sequence: int) -> StoredMessage:
-        stored = await self._js.message(self._stream, sequence)
+        stored = await certain_message(self._js, self._stream, sequence)
         if stored is None or not f"{stored.subject}.".startswith(f"{self._subject}."):
             raise SnapshotBroken(f"message {sequence} of stream {self._stream} is gone")
         return stored

@@ -16,6 +16,7 @@ from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
+from logpipeline.nats.replicas import certain_message
 from logpipeline.records import (
     REFUSED_MAX,
     Assignment,
@@ -39,6 +40,7 @@ from logpipeline_collector.recovery import (
     FolderCommit,
     Recovery,
     Source,
+    is_outdated,
     recover,
 )
 from logpipeline_collector.sink import SinkBusy, SinkFull
@@ -67,6 +69,11 @@ MESSAGES_AT_ONCE = 256
 # After that, numbers have gone back: the bucket was restored from a copy, or the key was lost.
 ASSIGNMENT_STANDS_S = 60.0
 
+
+class Outdated(Exception):
+    """The state bucket shows a record that is older than the folder, as a lagging replica does."""
+
+
 # Errors that may pass: the take-over is tried again.
 PASSING = (
     NotSent,
@@ -78,6 +85,7 @@ PASSING = (
     BadRecord,
     Interrupted,
     StreamMissing,
+    Outdated,
 )
 
 
@@ -148,15 +156,19 @@ def is_predecessors(context: Context, record: EpochRecord) -> bool:
     return record.owner == context.config.member and context.folder.is_ours(record.incarnation)
 
 
-async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
+async def tidy(context: Context, partition: int, *, is_wanted: bool, may_lag: bool) -> None:
     """Settle a partition of which something is stored here; unless it *is_wanted*, release it, too.
+    With *may_lag*, a record that is older than the folder is not believed.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError, SinkBusy, Fenced: not possible now; try again.
+        NotSent, OutcomeUnknown, ApiError, SinkBusy, Fenced, Outdated: not possible now; try again.
     """
     writer = context.open_partition(partition)
     try:
         seen = await context.epochs.read(partition)
+        # A take-over that follows writes the record, which shows whether it is the newest one.
+        if may_lag and not is_wanted and is_outdated(_last_commit(writer), seen.record):
+            raise Outdated("the state bucket shows an older record than this folder's")
         found = settle(context, partition, writer, seen.record)
         record = seen.record
         if record is None or is_wanted or record.released:
@@ -300,7 +312,7 @@ class _Learner:
         try:
             self._intake.learn(self._owned, delivered, has_payload=not self._headers_only)
         except PayloadNeeded:
-            stored = await self._js.message(self._owned.stream, delivered.sequence)
+            stored = await certain_message(self._js, self._owned.stream, delivered.sequence)
             if stored is None:
                 return  # Removed a moment ago: its lines may come twice, and are not lost.
             whole = replace(delivered, message=delivered.message._replace(data=stored.data))

@@ -12,6 +12,7 @@ from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
+from logpipeline.nats.replicas import LAG_S_MAX
 from logpipeline.streamstate import Verdict
 from logpipeline_collector.context import Context
 from logpipeline_collector.owned_partition import FULL_RETRY_S, OwnedPartition
@@ -43,6 +44,9 @@ class PartitionWorker:
         self._assigned_s = time.monotonic()
         self._last_generation = 0
         self._is_ending = False
+        # An attempt to take the partition may have ended behind the swap: then the record names us,
+        # and no other member takes from one that lives.
+        self._may_be_named = False
         self._changed = asyncio.Event()
         self._reader: StreamReader | None = None
 
@@ -75,48 +79,61 @@ class PartitionWorker:
         await self._tidy()
         while not self._is_ending:
             self._changed.clear()
-            if not self.is_wanted:
-                self.problem = None
-                self.beat_s = time.monotonic()
-                await self._pause(TAKE_TIMEOUT_S)
-                continue
             self.beat_s = time.monotonic()
-            taker = TakeOver(
-                self._context,
-                self.partition,
-                lambda: self._last_generation,
-                lambda: self._assigned_s,
-                self._goes_on,
-            )
-            taken = await taker.attempt()
-            if isinstance(taken, NotYet):
-                self._note(taken.reason)
-                if self._goes_on():
-                    await self._pause(RETRY_S)
-                else:
-                    # The attempt may have ended behind the swap: the record names us then, and no
-                    # other member takes from one that lives.
-                    await self._tidy()
-            elif not await self._hold(taken):
+            if self.is_wanted:
+                await self._try_to_own()
+            elif self._may_be_named:
                 await self._tidy()
+            else:
+                self.problem = None
+                await self._pause(TAKE_TIMEOUT_S)
+        if self._may_be_named:
+            await self._tidy()
+
+    async def _try_to_own(self) -> None:
+        """Take the partition, and hold it for as long as it is wanted."""
+        taker = TakeOver(
+            self._context,
+            self.partition,
+            lambda: self._last_generation,
+            lambda: self._assigned_s,
+            self._goes_on,
+        )
+        self._may_be_named = True
+        taken = await taker.attempt()
+        if isinstance(taken, NotYet):
+            self._note(taken.reason)
+            if self._goes_on():
+                await self._pause(RETRY_S)
+        elif await self._hold(taken):
+            self._may_be_named = False
+        else:
+            await self._tidy()
 
     def _goes_on(self) -> bool:
         self.beat_s = time.monotonic()
         return self.is_wanted
 
     async def _tidy(self) -> None:
+        began_s = time.monotonic()
         while self.partition in self._context.storage.partitions():
             try:
-                await tidy(self._context, self.partition, is_wanted=self.is_wanted)
-                return
+                await tidy(
+                    self._context,
+                    self.partition,
+                    is_wanted=self.is_wanted,
+                    may_lag=time.monotonic() - began_s < LAG_S_MAX,
+                )
+                break
             except PASSING as error:
                 if isinstance(error, SinkBusy) and not self.is_wanted:
                     # Another worker of this collector has it open, and settles it.
-                    return
+                    break
                 self._note(str(error))
             if self._is_ending:
-                return
+                break
             await self._pause(RETRY_S)
+        self._may_be_named = False
 
     async def _hold(self, owned: OwnedPartition) -> bool:
         self.owned, self.problem = owned, None

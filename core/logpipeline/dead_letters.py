@@ -23,6 +23,7 @@ from logpipeline.nats.jetstream import (
     StoredMessage,
     time_ns_of,
 )
+from logpipeline.nats.replicas import certain_message
 from logpipeline.subjects import dead_letter_subject
 from logpipeline.wire import whole_number
 
@@ -289,7 +290,7 @@ async def letter_of(js: JetStream, advisory: Advisory, *, created: str) -> Lette
     Raises:
         NotSent, OutcomeUnknown, ApiError: the stream cannot be asked.
     """
-    message = await js.message(advisory.stream, advisory.sequence)
+    message = await certain_message(js, advisory.stream, advisory.sequence)
     if message is None or message.time_ns > advisory.time_ns:
         # Where the stream lost its end, another message may have this number by now.
         return Letter(

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.bucket import Bucket, Entry
 from logpipeline.nats.jetstream import JetStream, time_ns_of
 from logpipeline.nats.scan import DirectGets, following
+from logpipeline.nats.unanswered import AllAnswered, Unanswered, bucket_part, stream_part
 from logpipeline.plan.observe import stored_subjects
 from logpipeline.records import (
     SUCCESSION_HEADER,
@@ -65,6 +66,8 @@ class PartitionState:
     lag_s: float = 0.0
     # Servers that do not keep up with the stream; none where there is no other replica.
     replicas_behind: tuple[str, ...] = ()
+    # False where no server answers for the stream or for the bucket of records.
+    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,58 +97,77 @@ def lag_of_messages(messages: int, state: Mapping[str, Any]) -> StreamLag:
     return StreamLag(messages=messages, bytes=int(messages * mean), age_s=0.0)
 
 
-async def survey(js: JetStream, pipeline: LogPipeline) -> list[PartitionState]:
-    """Return the state of each partition.
+async def survey(
+    js: JetStream, pipeline: LogPipeline, unanswered: Unanswered | None = None
+) -> list[PartitionState]:
+    """Return the state of each partition. *unanswered* takes the streams, or the bucket, that no
+    server answers for; without it all have to be answered for.
 
     Raises:
+        NoStream: the pipeline was not applied to this server.
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
+    asking = unanswered if unanswered is not None else AllAnswered()
     bucket = Bucket(js, pipeline.names.state_bucket)
-    group = pipeline.spec.collectors.group
-    assignment = await _assignment(bucket, group)
-    partitions = range(max(pipeline.spec.partitions, 1))
-    if pipeline.is_single_stream:
-        return await _survey_single(js, bucket, pipeline, assignment, partitions)
-    return list(
-        await asyncio.gather(
-            *(_survey_one(js, bucket, pipeline, assignment, number) for number in partitions)
+    records = _Records(js, bucket, pipeline.spec.collectors.group, asking)
+    assignment = await records.assignment()
+    numbers = range(max(pipeline.spec.partitions, 1))
+    shares = [numbers] if pipeline.is_single_stream else [range(each, each + 1) for each in numbers]
+
+    async def of_stream(share: range) -> list[PartitionState]:
+        stream = pipeline.names.stream(share[0])
+        surveyed = _survey_single if pipeline.is_single_stream else _survey_one
+        found = await asking.ask(
+            stream_part(stream), lambda: surveyed(js, records, pipeline, assignment, share), None
         )
-    )
+        if found is not None and not (found[0].is_there and records.are_silent):
+            return found
+        return [
+            PartitionState(partition=each, stream=stream, is_there=True, is_known=False)
+            for each in share
+        ]
+
+    found = [state for share in await asyncio.gather(*map(of_stream, shares)) for state in share]
+    asking.check([bucket_part(bucket.name), *(stream_part(each.stream) for each in found)])
+    return found
 
 
 async def _survey_one(
     js: JetStream,
-    bucket: Bucket,
+    records: _Records,
     pipeline: LogPipeline,
     assignment: Assignment | None,
-    partition: int,
-) -> PartitionState:
+    partitions: range,
+) -> list[PartitionState]:
+    """Return the state of the one of *partitions*, which has a stream of its own."""
+    (partition,) = partitions
     stream = pipeline.names.stream(partition)
     info = await js.stream_info(stream)
     assigned = (assignment.owner(partition) if assignment else None) or ""
     if info is None:
-        return PartitionState(partition=partition, stream=stream, is_there=False, assigned=assigned)
+        return [
+            PartitionState(partition=partition, stream=stream, is_there=False, assigned=assigned)
+        ]
     state = info["state"]
-    record, committed_ns = await _record(bucket, pipeline.spec.collectors.group, partition)
+    record, committed_ns = await records.of(partition)
     committed = record.position.sequence if record else 0
     lag = lag_of(committed, state)
     if lag.messages:
         lag = replace(lag, age_s=await age_s_of(js, stream, committed, state))
-    return _state(partition, info, state, assigned, record, committed_ns, lag)
+    return [_state(partition, info, state, assigned, record, committed_ns, lag)]
 
 
 async def _survey_single(
     js: JetStream,
-    bucket: Bucket,
+    records: _Records,
     pipeline: LogPipeline,
     assignment: Assignment | None,
-    partitions: Iterable[int],
+    partitions: range,
 ) -> list[PartitionState]:
     """Return the state of each of *partitions*, which one stream holds: how many messages it has of
     each, and how many of these are not committed.
     """
-    subjects = pipeline.subjects
-    stream, group = pipeline.names.stream(0), pipeline.spec.collectors.group
+    subjects, stream = pipeline.subjects, pipeline.names.stream(0)
     info = await js.stream_info(stream)
     assigned = {each: (assignment.owner(each) if assignment else None) or "" for each in partitions}
     if info is None:
@@ -158,7 +180,7 @@ async def _survey_single(
     await gets.open()
     try:
         for partition in partitions:
-            record, committed_ns = await _record(bucket, group, partition)
+            record, committed_ns = await records.of(partition)
             committed = record.position.sequence if record else 0
             # Of most that shippers of another kind could store there is nothing.
             there = [number for number in held if number % len(assigned) == partition]
@@ -237,16 +259,26 @@ def replicas_behind(info: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the servers that do not keep up with the stream that *info* (JetStream's answer to
     STREAM.INFO) describes.
     """
-    replicas = (info.get("cluster") or {}).get("replicas") or ()
-    return tuple(sorted(str(each["name"]) for each in replicas if _is_behind(each)))
+    cluster = info.get("cluster") or {}
+    led_ns = _between(cluster.get("leader_since"), info.get("ts"))
+    replicas = cluster.get("replicas") or ()
+    return tuple(sorted(str(each["name"]) for each in replicas if _is_behind(each, led_ns)))
 
 
-def _is_behind(replica: Mapping[str, Any]) -> bool:
+def _is_behind(replica: Mapping[str, Any], led_ns: int | None) -> bool:
     # In a busy stream a replica lacks the newest messages at any moment.
     if replica.get("current"):
         return False
-    is_silent = replica.get("offline") or replica.get("active", 0) > REPLICA_SILENT_NS
+    # `active` is 0 where the leader has not heard of the replica since its election, *led_ns* ago.
+    # Servers before 2.12 do not say when that was.
+    silent_ns = replica.get("active") or led_ns
+    is_silent = replica.get("offline") or silent_ns is None or silent_ns > REPLICA_SILENT_NS
     return bool(is_silent) or replica.get("lag", 0) > REPLICA_LAG_MAX
+
+
+def _between(since: str | None, now: str | None) -> int | None:
+    """Return how many nanoseconds lie between two times of one answer, if it has both."""
+    return time_ns_of(now) - time_ns_of(since) if since and now else None
 
 
 async def age_s_of(js: JetStream, stream: str, done: int, state: Mapping[str, Any]) -> float:
@@ -261,19 +293,44 @@ async def age_s_of(js: JetStream, stream: str, done: int, state: Mapping[str, An
     return max(0.0, (time.time_ns() - since_ns) / 1e9)
 
 
-async def _assignment(bucket: Bucket, group: str) -> Assignment | None:
-    entry = await bucket.get(assignment_key(group))
-    try:
-        return Assignment.decode(entry.value) if entry else None
-    except BadRecord:
-        return None
+class _Records:
+    """The records of *group* in *bucket*, which is asked by *asking*."""
 
+    def __init__(self, js: JetStream, bucket: Bucket, group: str, asking: Unanswered) -> None:
+        self._js = js
+        self._asking = asking
+        self._bucket = bucket
+        self._group = group
+        self._part = bucket_part(bucket.name)
 
-async def _record(bucket: Bucket, group: str, partition: int) -> tuple[EpochRecord | None, int]:
-    entry = await bucket.get(epoch_key(group, partition))
-    try:
-        if entry is None:
+    @property
+    def are_silent(self) -> bool:
+        """Whether no server answers for the bucket."""
+        return self._part in self._asking.reasons
+
+    async def assignment(self) -> Assignment | None:
+        """Return which partition each collector is to own; None where nothing says so."""
+        entry = await self._get(assignment_key(self._group))
+        try:
+            return Assignment.decode(entry.value) if entry else None
+        except BadRecord:
+            return None
+
+    async def of(self, partition: int) -> tuple[EpochRecord | None, int]:
+        """Return the record of *partition*, with the time when it was written; None and 0 where
+        there is none.
+        """
+        entry = await self._get(epoch_key(self._group, partition))
+        try:
+            if entry is None:
+                return None, 0
+            return EpochRecord.decode(entry.value, entry.header(SUCCESSION_HEADER)), entry.time_ns
+        except BadRecord:
             return None, 0
-        return EpochRecord.decode(entry.value, entry.header(SUCCESSION_HEADER)), entry.time_ns
-    except BadRecord:
-        return None, 0
+
+    async def _get(self, key: str) -> Entry | None:
+        return await self._asking.ask(
+            self._part,
+            lambda: self._js.direct_get(self._bucket.stream, self._bucket.get(key)),
+            None,
+        )

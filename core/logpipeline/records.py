@@ -15,6 +15,7 @@ from logpipeline import checksum, json_text
 from logpipeline.checksum import Checksum
 from logpipeline.declared_types import checked
 from logpipeline.partition import PartitionRange, split
+from logpipeline.parts import in_parts
 
 # A position's history is as long as an owner may have been away for; the oldest entries go first.
 EPOCH_HISTORY_MAX = 32
@@ -448,17 +449,7 @@ def answers(
 
 def _in_messages(rows: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
     """Yield *rows* in parts that are small enough for a message each."""
-    part: list[T] = []
-    part_bytes = 0
-    for row in rows:
-        row_bytes = size_of(row)
-        if part and (len(part) == PROGRESS_ROWS_MAX or part_bytes + row_bytes > PROGRESS_BYTES_MAX):
-            yield part
-            part, part_bytes = [], 0
-        part.append(row)
-        part_bytes += row_bytes
-    if part:
-        yield part
+    return in_parts(rows, size_of, size_max=PROGRESS_BYTES_MAX, count_max=PROGRESS_ROWS_MAX)
 
 
 @dataclass(frozen=True, slots=True)

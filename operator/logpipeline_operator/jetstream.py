@@ -17,8 +17,8 @@ from logpipeline.consuming.missed_records import missed_by_readers
 from logpipeline.group.assignment import GroupTaken, ensure_assigned
 from logpipeline.lag import PartitionState, survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
-from logpipeline.nats.connection import Connection, NoResponders, gather
-from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.connection import Connection, gather
+from logpipeline.nats.jetstream import ApiError, JetStream, NoStream
 from logpipeline.nats.session import RawMessage
 from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.model import Problem
@@ -184,10 +184,8 @@ async def reconcile(
         report = await apply(js, plan, allow_data_loss=permission.allow_data_loss)
     bucket = Bucket(js, pipeline.names.state_bucket)
     try:
-        entry = await _assigned(bucket, pipeline)
-    except NoResponders:
-        if await js.stream_info(bucket.stream) is not None:
-            raise
+        entry = await js.direct_get(bucket.stream, _assigned(bucket, pipeline))
+    except NoStream:
         # The bucket is made with the streams. Plan and report have the cause that it is missing;
         # the error of a request to it must not hide them.
         return JetStreamFacts(plan=plan, report=report, assignment=None)

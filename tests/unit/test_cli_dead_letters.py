@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from logpipeline.dead_letters import RETRY_FOR, RETRY_OF, Letter
+from logpipeline.nats.connection import OutcomeUnknown
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.unanswered import Unanswered
 from logpipeline_cli.dead_letters import entries
-from logpipeline_cli.dead_letters.entries import OTHERS, Choice, Entry, Groups
+from logpipeline_cli.dead_letters.entries import OTHERS, Choice, Entry, Groups, room_of
 from logpipeline_cli.dead_letters.sending import CannotSend, headers_again
 
 HEADERS = (
@@ -94,3 +98,18 @@ def test_letters_of_one_cause_are_counted_together(monkeypatch: pytest.MonkeyPat
     (group, count), (others, _) = groups.sorted()
     assert (group.reason, group.host, others.reason) == ("max-deliver", "web1.example.net", OTHERS)
     assert (count.count, count.waiting, count.first_ns, count.last_ns) == (3, 1, 100, 300)
+
+
+async def test_a_stream_of_letters_that_no_server_answers_for_is_not_taken_for_an_empty_one() -> (
+    None
+):
+    """A server with a full disk has been seen to lead a stream for minutes, and never to answer."""
+
+    class FakeSilentServer:
+        async def call(self, api: str, request: dict[str, Any]) -> dict[str, Any]:
+            raise OutcomeUnknown(f"no answer on {api} in 5 s")
+
+    unanswered = Unanswered()
+
+    assert await room_of(cast(JetStream, FakeSilentServer()), "LP_dead", unanswered) is None
+    assert unanswered.reasons == {"stream LP_dead": "no answer on STREAM.INFO.LP_dead in 5 s"}

@@ -233,7 +233,16 @@ def test_what_is_not_listed_is_said(
     """Whose it is, as far as that is known, and how much."""
     rows = [{"lost_unlisted": size, "is_heard": is_heard} for size, is_heard in sizes]
 
-    assert list(command._unlisted({"silentOwners": silent, "sums": rows})) == told
+    gathered = {"silentOwners": silent, "sums": rows, "partitions": []}
+    assert list(command._unlisted(gathered)) == told
+
+
+def test_partitions_that_no_server_answers_for_are_said() -> None:
+    """Whether one owns them is not known, so none could be missed."""
+    partitions = [{"partition": number, "is_known": number % 2 == 0} for number in range(4)]
+    (told,) = command._unlisted({"silentOwners": {}, "sums": [], "partitions": partitions})
+
+    assert told.startswith("no server answers for the streams of partitions 1, 3, or for the")
 
 
 def page(known: int, *, group: str = "main") -> dict[str, Any]:

@@ -11,7 +11,12 @@ from logpipeline_cli.commands.status import render
 from logpipeline_cli.problems import UNCONFIRMED_S_MAX, conflicts, problems
 from logpipeline_cli.tables.status import standing
 
-ROOM = {"messages": 0, "messagesMax": 10, "bytes": 0, "bytesMax": 4096, "givenUpFull": []}
+ROOM = {
+    "messages": 0, "messagesMax": 10, "bytes": 0, "bytesMax": 4096, "givenUpFull": [],
+}  # fmt: skip
+OWNED = {
+    "partition": 0, "is_there": True, "is_known": True, "owner": "c-0", "released": False,
+}  # fmt: skip
 TABLE = {
     "name": "team/prod", "commit": 3, "rows": 7, "path": "/t", "problem": "", "missed_messages": 0,
     "streams": [],
@@ -32,7 +37,8 @@ def status(**changes: Any) -> dict[str, Any]:
     fine: dict[str, Any] = {
         "group": "main",
         "sums": [SUMS],
-        "partitions": [{"partition": 0, "is_there": True, "owner": "c-0", "released": False}],
+        "unanswered": {},
+        "partitions": [OWNED],
         "collectors": [{"member": "c-0", "partitions": [{"partition": 0, "problem": None}]}],
         "shippers": [{"name": "s-0", "live": None, "ready": None, "unconfirmed_s": 1.0}],
         "conflicts": [],
@@ -123,20 +129,14 @@ def test_every_table_has_its_line_in_the_status() -> None:
         (
             {
                 "partitions": [
-                    {
-                        "partition": number,
-                        "is_there": True,
-                        "owner": "c-0",
-                        "released": False,
-                        "replicas_behind": behind,
-                    }
+                    {**OWNED, "partition": number, "replicas_behind": behind}
                     for number, behind in enumerate([("nats-1",), (), ("nats-1",)])
                 ]
             },
             "nats-1 does not keep up with 2 of 3 log streams",
         ),
         (
-            {"partitions": [{"partition": 3, "is_there": True, "owner": None, "released": False}]},
+            {"partitions": [{**OWNED, "partition": 3, "owner": None}]},
             "no collector owns partition 3",
         ),
         (
@@ -253,6 +253,17 @@ def test_every_table_has_its_line_in_the_status() -> None:
         ),
         ({"deadLetterRoom": {**ROOM, "bytes": 4000}}, "97 % of the room for dead letters"),
         (
+            {
+                "unanswered": {"stream LP_0": "no answer in 5 s"},
+                "partitions": [{**OWNED, "owner": "", "is_known": False}],
+            },
+            "no server answers for the stream LP_0, and what it holds is not known (no answer in 5",
+        ),
+        (
+            {"unanswered": {"stream LP_dead": "no answer in 5 s"}, "deadLetterRoom": None},
+            "no server answers for the stream LP_dead",
+        ),
+        (
             {"deadLetterRoom": {**ROOM, "givenUpFull": [{"stream": "APP_0", "consumer": "audit"}]}},
             "consumer audit gives up more messages of APP_0 than are kept",
         ),
@@ -292,6 +303,17 @@ def test_each_thing_that_is_wrong_is_said(changes: dict[str, Any], text: str) ->
     (said,) = problems(status(**changes))
 
     assert text in said
+
+
+def test_of_many_streams_that_no_server_answers_for_the_first_are_named() -> None:
+    """A server that is away may have led hundreds."""
+    silent = {f"stream LP_{number:02}": "no answer in 5 s" for number in range(12)}
+    said = list(problems(status(unanswered=silent)))
+
+    assert [each.split(",")[0] for each in said] == [
+        *(f"no server answers for the stream LP_0{number}" for number in range(3)),
+        "nor does one for 9 other streams",
+    ]
 
 
 def test_what_a_reader_missed_is_a_problem_for_a_day() -> None:

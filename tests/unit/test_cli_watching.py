@@ -339,6 +339,7 @@ def test_partitions_without_owner_or_stream_come_first() -> None:
         partition(1, assigned="collector-1"),
         partition(2, owner=""),
         partition(3, is_there=False),
+        partition(4, owner="", is_known=False),
     ]
 
     view = watched(status(partitions=states))
@@ -348,8 +349,21 @@ def test_partitions_without_owner_or_stream_come_first() -> None:
         1: "moves to collector-1",
         2: "no owner",
         3: "no stream",
+        4: "not known",
     }
     assert view.partitions[-1].partition == 0
+
+
+def test_a_stream_that_is_answered_for_again_has_not_been_filled_meanwhile() -> None:
+    """While no server answers for a stream, its last sequence is given as 0."""
+    silent = partition(0, owner="", is_known=False)
+    known = [partition(0, last_sequence=number) for number in (9_000, 9_010)]
+    rates = [
+        watched(*(status(partitions=[each]) for each in states)).partitions[0].stored_s
+        for states in ([known[0], silent], [known[0], silent, known[1]])
+    ]
+
+    assert rates == [0.0, 5.0]
 
 
 def test_readers_and_tables_have_rates() -> None:
@@ -363,6 +377,7 @@ def test_readers_and_tables_have_rates() -> None:
                 "pendingMessages": 3,
                 "unacknowledged": 2,
                 "redelivered": 1,
+                "missedMessages": 7,
                 "missed": [],
             }
             for number in range(2)
@@ -383,6 +398,7 @@ def test_readers_and_tables_have_rates() -> None:
 
     (reader,), (table,) = view.readers, view.tables
     assert (reader.messages_s, reader.pending_messages, reader.partitions) == (10.0, 6, 2)
+    assert reader.missed_messages == 14
     assert (table.lines_s, table.lag_s, table.lag_bytes) == (300.0, 1.5, 40)
 
 

@@ -51,9 +51,7 @@ async def test_an_error_of_the_work_itself_reaches_the_owner(is_due: bool) -> No
         for owned in (failing, well):
             committer.add(cast("OwnedPartition", owned))
         task = asyncio.create_task(committer.run())
-        await eventually(
-            lambda: failing.failure is error and well.works > 1, within_s=30, what="it is known"
-        )
+        await eventually(lambda: failing.failure is error and well.works > 1, what="it is known")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -132,7 +130,7 @@ async def test_a_commit_that_waits_is_shown_and_is_not_stuck(
     owned = owned_with(FullOnce(), held, goes_on)
     with ThreadPoolExecutor(1) as executor:
         commit = asyncio.create_task(owned.commit(executor))
-        await eventually(lambda: problems.count(RECORD_WAITS) > 1, within_s=30, what="it is shown")
+        await eventually(lambda: problems.count(RECORD_WAITS) > 1, what="it is shown")
         held.takes.set()
         await commit
 

@@ -34,3 +34,21 @@ def test_a_server_is_behind_that_is_away_silent_or_far_from_the_end(
     """And not one that lacks the newest messages of a busy stream."""
     assert replicas_behind({"cluster": {"leader": "n0", "replicas": replicas}}) == behind
     assert replicas_behind({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("leads", "behind"),
+    # A leader hears of its replicas within a second. Servers before 2.12 do not say since when they
+    # lead.
+    [
+        ({"leader_since": "2026-11-28T06:34:58.5Z"}, ()),
+        ({"leader_since": "2026-11-28T06:33:59.5Z"}, ("n2",)),
+        ({}, ("n2",)),
+    ],
+)
+def test_a_server_of_which_its_leader_never_heard_is_behind(
+    leads: dict[str, str], behind: tuple[str, ...]
+) -> None:
+    """The leader's answer has 0 as the time since it heard of it, however long it leads."""
+    cluster = {"leader": "n0", **leads, "replicas": [replica(active=0, lag=59)]}
+    assert replicas_behind({"cluster": cluster, "ts": "2026-11-28T06:34:59.5Z"}) == behind

@@ -75,7 +75,13 @@ def _unlisted(gathered: dict[str, Any]) -> Iterator[str]:
 
 
 def _unheard(gathered: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each part of the losses that no collector could list."""
+    """Yield a sentence for each part of the losses that could not be listed."""
+    unknown = [str(each["partition"]) for each in gathered["partitions"] if not each["is_known"]]
+    if unknown:
+        yield (
+            f"no server answers for the streams of partitions {', '.join(unknown)}, or for the "
+            "bucket of their records: their losses may not be listed (`logpipeline status`)"
+        )
     for owner, numbers in gathered["silentOwners"].items():
         yield f"{owner}, {owning(numbers)}, does not answer: its losses are not listed"
     if size := sum(each["lost_unlisted"] for each in gathered["sums"] if not each["is_heard"]):

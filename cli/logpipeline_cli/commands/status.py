@@ -14,11 +14,20 @@ from logpipeline.lag import PartitionState, survey
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.unanswered import Unanswered, bucket_part
 from logpipeline.observe.logs import printable
-from logpipeline.tables.state import tables_of
+from logpipeline.tables.state import TableState, tables_of
 from logpipeline_cli.dead_letters.entries import room_of
 from logpipeline_cli.errors import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.losses import acknowledged, listed_whole, lost, missing, owned, sums
+from logpipeline_cli.losses import (
+    Acknowledged,
+    acknowledged,
+    listed_whole,
+    lost,
+    missing,
+    owned,
+    sums,
+)
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
 from logpipeline_cli.problems import conflicts, of_shipper, problems
 from logpipeline_cli.readers import readers_of
@@ -95,27 +104,35 @@ async def gather(
 ) -> dict[str, Any]:
     """Return the status of the pipeline now, as it is printed in JSON. Parts that do not answer are
     asked again for *patience_s*. Of many losses the newest are listed; *with_all_losses* all, and
-    only collectors are waited for.
+    only collectors are waited for. What no server answers for is named, beside all the rest.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
     pipeline = target.pipeline
     group = pipeline.spec.collectors.group
     until_s = time.monotonic() + patience_s
     while True:
+        unanswered = Unanswered()
         answers, partitions = await asyncio.gather(
-            ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
+            ask(js.connection, pipeline.names.control_subject), survey(js, pipeline, unanswered)
         )
         missing_parts = silent(target, partitions, answers)
         owners = silent_owners(group, partitions, answers)
         waits_for = owners if with_all_losses else missing_parts
         if not waits_for or time.monotonic() > until_s:
             break
-    dead = await room_of(js, pipeline.names.dead_letter_stream)
-    tables = await tables_of(js, pipeline, partitions)
-    # One stream may hold several partitions.
-    streams = dict.fromkeys(each.stream for each in partitions if each.is_there)
+    dead = await room_of(js, pipeline.names.dead_letter_stream, unanswered)
+    known = [each for each in partitions if each.is_there and each.is_known]
     bucket = Bucket(js, pipeline.names.state_bucket)
-    readers = await readers_of(js, bucket, list(streams))
-    seen = await acknowledged(bucket)
+    part = bucket_part(bucket.name)
+    tables: list[TableState] = await unanswered.ask(
+        part, lambda: tables_of(js, pipeline, known), []
+    )
+    # One stream may hold several partitions.
+    streams = dict.fromkeys(each.stream for each in known)
+    readers = await readers_of(js, bucket, list(streams), unanswered)
+    seen = await unanswered.ask(part, lambda: acknowledged(bucket), Acknowledged())
     places = owned(answers["collector"])
     if with_all_losses:
         places = await listed_whole(js.connection, pipeline.names.control_subject, places)
@@ -129,6 +146,7 @@ async def gather(
         "serverTrouble": target.run.trouble if target.run is not None else "",
         "heldBack": target.run.held if target.run is not None else "",
         "group": group,
+        "unanswered": unanswered.reasons,
         "silent": missing_parts,
         "silentOwners": owners,
         "partitions": states,
@@ -139,7 +157,7 @@ async def gather(
         "lost": losses,
         "sums": [asdict(each) for each in whole],
         "conflicts": conflicts(answers["shipper"]),
-        "deadLetters": dead["messages"],
+        "deadLetters": dead["messages"] if dead is not None else None,
         "deadLetterRoom": dead,
         "tables": [as_json(each) for each in tables],
         "noTable": _no_table(target),
@@ -211,7 +229,9 @@ def _problems(status: dict[str, Any]) -> list[str]:
     return ["", f"Problems: {len(found)}", *lines] if found else []
 
 
-def _dead_letters(room: dict[str, Any]) -> str:
+def _dead_letters(room: dict[str, Any] | None) -> str:
+    if room is None:
+        return "dead letters not known"
     text = f"{room['messages']} dead letters"
     if room["messages"] and room["bytesMax"] > 0:
         text += f", {bytes_text(room['bytes'])} of {bytes_text(room['bytesMax'])}"
@@ -256,8 +276,9 @@ def conditions_text(conditions: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _partition_row(state: PartitionState) -> tuple[object, ...]:
-    if not state.is_there:
-        return state.partition, "no stream", "", "", "", "", "", ""
+    if not (state.is_there and state.is_known):
+        why = "not known" if state.is_there else "no stream"
+        return state.partition, why, "", "", "", "", "", ""
     owner = state.owner or "none"
     if state.released:
         owner = f"released by {owner}"

@@ -26,7 +26,9 @@ from logpipeline.dead_letters import (
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream, StoredMessage
 from logpipeline.nats.pull import Delivered
+from logpipeline.nats.replicas import certain_message
 from logpipeline.nats.scan import Range, Scan
+from logpipeline.nats.unanswered import Unanswered, stream_part
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import (
     ADVISORIES,
@@ -290,7 +292,7 @@ async def whole(js: JetStream, letter: Letter) -> Letter | None:
     # A collector that has just started may not know the stream's time of creation.
     if letter.is_gone or info is None or letter.created not in ("", info["created"]):
         return kept
-    message = await js.message(letter.stream, letter.sequence)
+    message = await certain_message(js, letter.stream, letter.sequence)
     if message is None or message.time_ns != letter.time_ns:
         return kept
     return with_message(letter, message)
@@ -345,18 +347,23 @@ class Groups:
         return sorted(self._counts.items(), key=lambda row: (-row[1].count, str(row[0])))
 
 
-async def room_of(js: JetStream, stream: str) -> dict[str, Any]:
+async def room_of(js: JetStream, stream: str, unanswered: Unanswered) -> dict[str, Any] | None:
     """Return the room in the dead-letter *stream*, as it is printed in JSON: how much is used, the
     limits (0: no limit), and the consumers whose advisories reached the limit: for these, each
-    further advisory drops the oldest one.
+    further advisory drops the oldest one. Return None if no server answers for the stream, which
+    *unanswered* notes then.
     """
-    try:
-        info = await js.call(f"STREAM.INFO.{stream}", {"subjects_filter": ADVISORIES})
-    except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise
-        return _room({}, {})
-    return _room(info["config"], info["state"])
+
+    async def room() -> dict[str, Any]:
+        try:
+            info = await js.call(f"STREAM.INFO.{stream}", {"subjects_filter": ADVISORIES})
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            return _room({}, {})
+        return _room(info["config"], info["state"])
+
+    return await unanswered.ask(stream_part(stream), room, None)
 
 
 def _room(config: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:

@@ -329,6 +329,7 @@ READERS = Table(
         _count("PENDING", lambda row: row.pending_messages),
         _count("UNACKNOWLEDGED", lambda row: row.unacknowledged),
         _count("REDELIVERED", lambda row: row.redelivered),
+        _count("MISSED MESSAGES", lambda row: row.missed_messages),
     ),
 )
 

@@ -151,6 +151,7 @@ class ReaderRow:
     pending_messages: int = 0
     unacknowledged: int = 0
     redelivered: int = 0
+    missed_messages: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,10 @@ class Counters:
             found.observe(at_s, value, may_fall=may_fall)
         return found
 
+    def last(self, key: Hashable) -> Series:
+        """Return the series of the counter *key* as it was taken last; an empty one before that."""
+        return self._series.get(key) or Series(0.0, 0.0)
+
     def forget(self, at_s: float) -> None:
         """Forget counters that were not observed for `FORGET_S`."""
         old = [key for key, each in self._series.items() if at_s - each.at_s > FORGET_S]

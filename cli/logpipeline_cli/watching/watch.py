@@ -220,7 +220,12 @@ class Watch:
             # What one stream of several partitions stores is counted with the first of them.
             end = 0 if state["stream"] in streams else state["last_sequence"]
             streams.add(state["stream"])
-            stored = self._counters.observe((key, "stored"), at_s, end)
+            # One that is not known reads 0, and so would seem to be filled when it is known again.
+            stored = (
+                self._counters.observe((key, "stored"), at_s, end)
+                if state["is_known"]
+                else self._counters.last((key, "stored"))
+            )
             rows.append(
                 PartitionRow(
                     partition=number,
@@ -287,6 +292,7 @@ class Watch:
             pending_messages=sum(each["pendingMessages"] for each in streams),
             unacknowledged=sum(each["unacknowledged"] for each in streams),
             redelivered=sum(each["redelivered"] for each in streams),
+            missed_messages=sum(each["missedMessages"] for each in streams),
         )
 
     def _table(self, table: Status, at_s: float) -> TableRow:
@@ -397,6 +403,8 @@ def _state_of(state: Status) -> str:
     """Return what is to be known of a partition's owner; empty where all is well."""
     if not state["is_there"]:
         return "no stream"
+    if not state["is_known"]:
+        return "not known"
     if not state["owner"]:
         return "no owner"
     if state["released"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection
 from dataclasses import replace
@@ -100,6 +101,9 @@ class Claims:
         self._consumer = consumer
         self._member = member
         self._incarnation = incarnation
+        # Partitions of which the bucket may say that they are ours: a write of which no answer came
+        # may have been stored, and a release that failed was not.
+        self._may_be_ours: set[int] = set()
 
     async def read(self, partition: int) -> StoredRecord[Claim]:
         """Return the claim on *partition* as it is now.
@@ -132,7 +136,24 @@ class Claims:
             progress=former.progress if former else None,
         )
         key = claim_key(self._consumer, partition)
+        self._may_be_ours.add(partition)
         try:
             return HeldClaim(await self._records.take(key, claim, revision=found.revision))
         except Fenced:
             return None
+
+    async def let_go(self, *, kept: Collection[int]) -> None:
+        """Release what the bucket says is ours, but for the partitions *kept*: a group leaves each
+        partition to its owner while that lives.
+
+        Raises:
+            StateForeign, NotSent, OutcomeUnknown, ApiError: see `read`.
+        """
+        for partition in sorted(self._may_be_ours - set(kept)):
+            found = await self.read(partition)
+            claim = found.record
+            if claim is not None and claim.incarnation == self._incarnation and not claim.released:
+                key, released = claim_key(self._consumer, partition), replace(claim, released=True)
+                with contextlib.suppress(Fenced):  # another member has it
+                    await self._records.take(key, released, revision=found.revision)
+            self._may_be_ours.discard(partition)

@@ -473,6 +473,7 @@ class Reader:
                     await self._give_up(number)
                 for number in sorted(wanted - set(self._readers)):
                     await self._claim(number, living)
+                await self._claims.let_go(kept=wanted | set(self._readers))
             except Denied as error:
                 await self._ready.put(ConsumeError(str(error)))
                 return

@@ -8,13 +8,22 @@ import asyncio
 import base64
 import json
 import logging
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from logpipeline import json_text
-from logpipeline.nats.connection import Connection, Denied, OutcomeUnknown
+from logpipeline.nats.connection import (
+    Connection,
+    Denied,
+    NoResponders,
+    NotSent,
+    OutcomeUnknown,
+)
 from logpipeline.nats.session import RawMessage
+
+Answer = TypeVar("Answer")
 
 # Error codes of nats-server (its errors.json).
 STREAM_NOT_FOUND = 10059
@@ -58,6 +67,10 @@ class ApiError(Exception):
     def is_trouble(self) -> bool:
         """Whether the server is in trouble; otherwise the request is wrong."""
         return self.code >= SERVER_TROUBLE
+
+
+class NoStream(NotSent):
+    """The stream of a request does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,21 @@ class JetStream:
                 return False
             raise
         return True
+
+    async def direct_get(self, stream: str, get: Awaitable[Answer]) -> Answer:
+        """Return the result of *get*, which is a direct get from *stream*. The servers that keep a
+        stream respond to direct gets from it.
+
+        Raises:
+            NoStream: the stream does not exist.
+            NoResponders: it exists, and none of its servers responds.
+        """
+        try:
+            return await get
+        except NoResponders:
+            if await self.stream_info(stream) is not None:
+                raise
+            raise NoStream(f"the stream {stream} does not exist on this server") from None
 
     async def message(self, stream: str, sequence: int) -> StoredMessage | None:
         """Return the message at *sequence*, or None where it is gone (direct get: needs

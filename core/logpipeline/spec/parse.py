@@ -31,7 +31,6 @@ from logpipeline.spec.declaration import (
     rule_of,
     yaml_name,
 )
-from logpipeline.spec.documents import read_document
 from logpipeline.spec.mistakes import (
     Mistake,
     SpecError,
@@ -287,6 +286,12 @@ def load(path: Path) -> LogPipeline:
         SpecError: it has mistakes; the error holds all of them.
         OSError: it cannot be read.
     """
+    try:
+        # A program that names server and stream reads without YAML, which takes 3 MB.
+        from logpipeline.spec.documents import read_document
+    except ModuleNotFoundError as error:
+        what = f"needs {error.name}: pip install pyyaml, or name stream and server instead"
+        raise SpecError((Mistake("", what),), file=path) from error
     try:
         return parse(read_document(path))
     except SpecError as error:
