@@ -223,14 +223,14 @@ async def test_cli_gives_pods_back_when_it_is_ended(
         [str(cluster.program("kubectl")), *words], env=plugin.environment(),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    await eventually(lambda: pipeline.pods("files"), within_s=30, what="a reader")
+    await eventually(lambda: pipeline.pods("files"), what="a reader")
     process.terminate()
     process.wait(30)
 
     def is_gone() -> bool:
         return not pipeline.pods("files")
 
-    await eventually(is_gone, within_s=30, what="no reader")
+    await eventually(is_gone, what="no reader")
 
 
 def test_cli_names_the_pipelines_there_are(

@@ -72,7 +72,7 @@ async def end_of(cluster: Cluster, namespace: str, name: str) -> str:
         assert phase in {"Succeeded", "Failed"}, phase
         return True
 
-    await eventually(has_ended, within_s=40, what=f"the end of pod {name}")
+    await eventually(has_ended, what=f"the end of pod {name}")
     return cluster.kubectl("logs", name, f"--namespace={namespace}")
 
 
@@ -170,7 +170,7 @@ async def test_a_volume_of_a_former_claim_is_offered_again_empty(
         cluster.renew_volumes()
         return bool(cluster.get("pv", name)["status"].get("phase") == "Available")
 
-    await eventually(is_offered, within_s=20)
+    await eventually(is_offered)
     assert not list(folder.iterdir())
 
 
@@ -185,7 +185,7 @@ async def test_more_volumes_can_be_made(cluster: Cluster) -> None:
         found = cluster.get("pv", *names)["items"]
         return [volume["status"].get("phase") for volume in found] == ["Available"] * len(names)
 
-    await eventually(are_available, within_s=20)
+    await eventually(are_available)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -296,7 +296,7 @@ async def test_a_cluster_whose_creator_was_killed_goes_with_delete(cluster: Clus
     half = f"half-{os.getpid()}"
     at = places.ClusterPlaces(half)
     with subprocess.Popen([KIND, "create", "cluster", f"--name={half}"]) as creator:
-        await eventually((at.process_logs("node-1") / "etcd.log").exists, within_s=20)
+        await eventually((at.process_logs("node-1") / "etcd.log").exists)
         creator.kill()
     record = state.read(half)
     assert record is not None

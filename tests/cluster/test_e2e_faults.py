@@ -50,7 +50,7 @@ class Flow:
     async def goes_on(self) -> None:
         """Wait until the hosts have written a good deal more."""
         enough = self.hosts.lines + MORE_LINES
-        await eventually(lambda: self.hosts.lines > enough, within_s=30, what="more lines")
+        await eventually(lambda: self.hosts.lines > enough, what="more lines")
 
     async def has_arrived(self) -> None:
         """Hold the hosts' breath until all that they wrote is in files: once, and in order."""

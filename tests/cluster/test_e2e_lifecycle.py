@@ -132,7 +132,7 @@ async def test_drift_is_put_right_and_told(pipeline: Pipeline) -> None:
 
     await eventually(is_right, within_s=60)
     config = "ConfigMap small-collector (data.pipeline.yaml, changed by kubectl-patch)"
-    await eventually(lambda: config in told(), within_s=20)
+    await eventually(lambda: config in told())
     assert "StatefulSet small-collector (spec.replicas)" in told()
     pipeline.wait_ready()
 

@@ -187,7 +187,7 @@ async def test_last_lines_of_deleted_pods_arrive(
         *(bare_pod(name, namespace, printers.pod("--block=50", "--pause=0.02")) for name in names)
     )
     cluster.kubectl("wait", "pod", *names, here, "--for=condition=Ready", "--timeout=120s")
-    await eventually(lambda: ledgers_of(printers, "leaving-") == len(names), within_s=30)
+    await eventually(lambda: ledgers_of(printers, "leaving-") == len(names))
 
     cluster.kubectl("delete", "pod", *names, here)
 

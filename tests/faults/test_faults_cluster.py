@@ -18,6 +18,7 @@ from faults.server_cluster import SERVERS, ServerCluster
 from faults.small_disk import small_disk
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
+from logpipeline.nats.unanswered import bucket_part, stream_part
 from waiting import eventually
 
 ROUNDS, ROUNDS_SOAK = 3, 60
@@ -141,15 +142,82 @@ async def test_a_full_disk_of_the_server_that_leads_loses_and_repeats_nothing(
     assert verdict.is_clean, verdict.explain()
 
 
+@pytest.mark.parametrize("is_bucket_there", [False, True], ids=["without-bucket", "with-bucket"])
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["killed", "frozen"])
+async def test_status_names_what_no_server_answers_for_and_shows_the_rest(
+    tmp_path: Path, seed: int, servers: ServerCluster, is_frozen: bool, is_bucket_there: bool
+) -> None:
+    """Each stream is on one server alone, and one of these does not run."""
+    async with server_cluster.spread(tmp_path, seed, servers) as pipeline:
+        await server_cluster.run(pipeline)
+        names = pipeline.pipeline.names
+        await _move(pipeline, names.stream(0), server="server-1")
+        await _move(pipeline, names.stream(1), server="server-2")
+        bucket = "server-2" if is_bucket_there else "server-1"
+        await _move(pipeline, pipeline.state.bucket.stream, server=bucket)
+        places = await _places(pipeline)
+        gone = {part for part, server in places.items() if server == "server-1"}
+        if is_frozen:
+            servers.freeze_one(1)
+        else:
+            servers.kill_one(1)
+
+        async def names_what_is_gone() -> dict[str, Any]:
+            status = await pipeline.status()
+            assert status["unanswered"].keys() == gone
+            return status
+
+        status = await eventually(
+            names_what_is_gone, within_s=TOLD_WITHIN_S, what="status names what is gone"
+        )
+        told = await pipeline.problems()
+        if is_frozen:
+            servers.thaw_one(1)
+
+    assert any(f"no server answers for the {min(gone)}" in problem for problem in told)
+    assert (bucket_part(names.state_bucket) in gone) is not is_bucket_there
+    for state in status["partitions"]:
+        is_gone = not is_bucket_there or stream_part(state["stream"]) in gone
+        assert (state["is_there"], state["is_known"]) == (True, not is_gone)
+        assert bool(state["owner"]) is not is_gone
+    assert (status["deadLetters"] is None) is (stream_part(names.dead_letter_stream) in gone)
+
+
+async def _move(pipeline: PipelineUnderTest, stream: str, *, server: str) -> None:
+    """Have *stream* moved to *server*."""
+    info = await _info(pipeline, stream)
+    config = {**info["config"], "placement": {"tags": [server]}}
+    await pipeline.js.call(f"STREAM.UPDATE.{stream}", config)
+
+    async def is_there() -> bool:
+        cluster = (await _info(pipeline, stream))["cluster"]
+        return cluster.get("leader") == server and not cluster.get("replicas")
+
+    await eventually(is_there, within_s=TOLD_WITHIN_S, what=f"{stream} is on {server}")
+
+
+async def _places(pipeline: PipelineUnderTest) -> dict[str, str]:
+    """Return which server leads each log stream, the bucket and the dead letters."""
+    names = pipeline.pipeline.names
+    streams = [names.stream(number) for number in range(pipeline.shape.partitions)]
+    parts = {stream_part(name): name for name in (*streams, names.dead_letter_stream)}
+    parts[bucket_part(names.state_bucket)] = pipeline.state.bucket.stream
+    infos = {part: await _info(pipeline, name) for part, name in parts.items()}
+    return {part: str(info["cluster"]["leader"]) for part, info in infos.items()}
+
+
+async def _info(pipeline: PipelineUnderTest, stream: str) -> dict[str, Any]:
+    info = await answered(lambda: pipeline.js.stream_info(stream))
+    assert info is not None
+    return info
+
+
 async def _leader(pipeline: PipelineUnderTest) -> int:
     """Return which server leads the first stream, once one does."""
 
-    async def look() -> str:
-        info = await pipeline.js.stream_info(pipeline.pipeline.names.stream(0))
-        return str(info["cluster"].get("leader", "")) if info else ""
-
     async def is_led() -> str:
-        return await answered(look)
+        info = await _info(pipeline, pipeline.pipeline.names.stream(0))
+        return str(info["cluster"].get("leader", ""))
 
     leader = await eventually(is_led, within_s=TOLD_WITHIN_S, what="a server leads")
     return int(leader.rpartition("-")[2])

@@ -9,9 +9,9 @@ import pytest
 from components.component import Component
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
+from waiting import WITHIN_S
 
 COLLECTOR, OTHER = "collector-0", "collector-1"
-ENDS_WITHIN_S = 20.0
 EXIT_BUSY = 3
 
 
@@ -31,7 +31,7 @@ async def test_a_second_collector_of_the_same_name_is_refused(
         words = [word.replace(data, other) for word in first.words]
         second = Component("second", words, tmp_path / "logs" / "second.log")
         second.start()
-        code = await second.wait(ENDS_WITHIN_S)
+        code = await second.wait(WITHIN_S)
         said = second.log.read_text()
         await pipeline.write(1000)
         await pipeline.state.owned(pipeline.members)
@@ -59,7 +59,7 @@ async def test_a_broken_state_file_is_named_and_never_trusted(
         state = pipeline.data_of(COLLECTOR) / "state" / pipeline.state.group / "p0.sqlite"
         _damage(state, damage)
         broken.start()
-        code = await broken.wait(ENDS_WITHIN_S)
+        code = await broken.wait(WITHIN_S)
         said = broken.log_tail()
         await pipeline.assign([OTHER])
         await pipeline.state.owned([OTHER])

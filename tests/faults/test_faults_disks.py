@@ -10,13 +10,11 @@ from components.component import Component
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
 from faults.small_disk import small_disk
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 COLLECTOR, SHIPPER = "collector-0", "shipper-0"
 COLLECTOR_DISK_BYTES = 96 * 1024 * 1024
 POSITIONS_DISK_BYTES = 4 * 1024 * 1024
-NOTICED_WITHIN_S = 30.0
-RECOVERED_WITHIN_S = 30.0
 
 
 @pytest.mark.smoke
@@ -31,12 +29,10 @@ async def test_a_collector_whose_disk_is_full_waits_and_goes_on_alone(
             await pipeline.write(1500)
             collector = pipeline.components[COLLECTOR]
             disk.fill()
-            await eventually(
-                lambda: _is_unready(collector), within_s=NOTICED_WITHIN_S, what="it says so"
-            )
+            await eventually(lambda: _is_unready(collector), what="it says so")
             await pipeline.write(1500)
             disk.free()
-            await collector.ready(RECOVERED_WITHIN_S)
+            await collector.ready(WITHIN_S)
             starts = collector.starts
             verdict = await pipeline.settle()
 
@@ -55,9 +51,7 @@ async def test_a_collector_killed_on_a_full_disk_recovers(tmp_path: Path, seed: 
             await pipeline.write(1500)
             collector = pipeline.components[COLLECTOR]
             disk.fill()
-            await eventually(
-                lambda: _is_unready(collector), within_s=NOTICED_WITHIN_S, what="it says so"
-            )
+            await eventually(lambda: _is_unready(collector), what="it says so")
             collector.kill()
             await pipeline.write(500)
             disk.free()
@@ -76,16 +70,14 @@ async def test_a_shipper_that_cannot_save_positions_ships_on(tmp_path: Path, see
             await pipeline.write(1500)
             shipper = pipeline.components[SHIPPER]
             disk.fill()
-            await eventually(
-                lambda: _is_unready(shipper), within_s=NOTICED_WITHIN_S, what="it says so"
-            )
+            await eventually(lambda: _is_unready(shipper), what="it says so")
             before = await pipeline.state.stored()
             await pipeline.write(1500)
             after = await pipeline.state.stored()
             shipper.kill()
             disk.free()
             shipper.start()
-            await shipper.ready(RECOVERED_WITHIN_S)
+            await shipper.ready(WITHIN_S)
             verdict = await pipeline.settle()
 
     assert sum(after.values()) > sum(before.values()), "it stopped shipping"

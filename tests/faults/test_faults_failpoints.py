@@ -16,6 +16,7 @@ from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
 from logpipeline.failpoints import VARIABLE
 from logpipeline_demo.verdict import Verdict
+from waiting import WITHIN_S
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core/logpipeline", "shipper/logpipeline_shipper", "collector/logpipeline_collector")
@@ -33,7 +34,6 @@ NAMES = sorted(
 )
 # It dies when it is there for the n-th time; some places are passed once in a life only.
 PASSES_MAX = 3
-DIES_WITHIN_S = 40.0
 SHAKE_EVERY_S = 1.0
 SIGKILLED = -9
 # So little that rotated files are retired while the test runs.
@@ -110,7 +110,7 @@ async def _shaken_until_dead(
     """
     members = ["collector-0", "collector-1"]
     loop = asyncio.get_running_loop()
-    until = loop.time() + DIES_WITHIN_S
+    until = loop.time() + WITHIN_S
     while loop.time() < until:
         try:
             code = await victim.wait(SHAKE_EVERY_S)

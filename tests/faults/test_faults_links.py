@@ -17,6 +17,7 @@ from faults import settings
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.proxy import Proxy
 from faults.shape import Shape
+from waiting import eventually
 
 PARTS = ("shipper-0", "collector-0")
 # As between continents, at each chunk.
@@ -75,9 +76,13 @@ async def test_a_process_without_descriptors_loses_and_repeats_nothing(
             component.start()
             return False
 
+        async def is_up() -> bool:
+            return runs() and await component.is_ready()
+
         for _ in range(rounds()):
             await pipeline.write(300)
-            runs()
+            # One that still starts has few descriptors: it would be left with less than it began.
+            await eventually(is_up, what=f"{name} is up")
             most = _limit(component, _open_descriptors(component) + SPARE_DESCRIPTORS)
             await pipeline.write(500)
             if runs():

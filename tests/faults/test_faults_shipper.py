@@ -11,11 +11,10 @@ from components.component import Component
 from faults.pipeline_under_test import PipelineUnderTest
 from faults.shape import Shape
 from logpipeline_demo.verdict import Verdict
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 SHIPPER = "shipper-0"
 ROTATIONS = 4
-ENDS_WITHIN_S = 20.0
 
 
 @pytest.mark.parametrize("positions", ["kept", "lost"])
@@ -77,7 +76,7 @@ async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path, se
         first = pipeline.components[SHIPPER]
         second = Component("second", first.words, tmp_path / "logs" / "second.log")
         second.start()
-        code = await second.wait(ENDS_WITHIN_S)
+        code = await second.wait(WITHIN_S)
         said = second.log.read_text()
         await pipeline.write(1000)
         verdict = await pipeline.settle()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logpipeline
-from components.consuming import Streams, streams_on
+from components.consuming import Streams
 from logpipeline.consuming.claims import Claims, HeldClaim
-from logpipeline.embedded import EmbeddedServer
 
 MESSAGES = 3
 # A net for hangs, wide enough for a machine that runs other tests beside.
@@ -20,17 +18,10 @@ READ_S = 10
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams with messages."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.write(MESSAGES)
-        yield made
-
-
-@pytest.fixture
-def where(streams: Streams) -> dict[str, Any]:
-    """The arguments that name the pipeline and its server."""
-    return {"pipeline": streams.file, "nats": streams.server.url}
+    await streams.write(MESSAGES)
+    return streams
 
 
 async def raises_again(reader: logpipeline.Reader, match: str) -> None:

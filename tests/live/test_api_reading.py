@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,6 +15,8 @@ import pytest
 import logpipeline
 from components.consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.ownership import HeldRecord
+from logpipeline.nats.connection import NotSent
 from logpipeline.spec import load
 from logpipeline.spec.table import TimeRule
 from waiting import eventually
@@ -25,17 +27,10 @@ READ_S = 60
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams with messages."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.write(MESSAGES)
-        yield made
-
-
-@pytest.fixture
-def where(streams: Streams) -> dict[str, Any]:
-    """The arguments that name the pipeline and its server."""
-    return {"pipeline": streams.file, "nats": streams.server.url}
+    await streams.write(MESSAGES)
+    return streams
 
 
 def texts(batches: list[logpipeline.Batch]) -> list[str]:
@@ -294,6 +289,33 @@ async def test_streams_that_are_not_a_pipelines_are_refused(streams: Streams) ->
             logpipeline.NoPipeline, match=r"no streams LOG_0, .*there are: .*LOGS_0"
         ):
             await anext(logpipeline.consume("billing", stream="LOG", nats=nats))
+
+
+async def test_a_partition_whose_release_failed_is_free_for_its_next_reader(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its former one lives, and would otherwise seem to read it for ever."""
+    try_change = HeldRecord.try_change
+
+    async def fails_once(held: HeldRecord[Any], change: Callable[[Any], Any]) -> bool:
+        monkeypatch.setattr(HeldRecord, "try_change", try_change)
+        raise NotSent("not connected")
+
+    options: Any = {**where, "group": True, "in_order": True}
+    async with (
+        asyncio.timeout(READ_S),
+        logpipeline.open_reader("billing", **options, member="a") as first,
+    ):
+        await eventually(lambda: len(first.assignment) == PARTITIONS)
+        monkeypatch.setattr(HeldRecord, "try_change", fails_once)
+        async with logpipeline.open_reader("billing", **options, member="b") as second:
+            await eventually(
+                lambda: (
+                    second.assignment
+                    and sorted((*first.assignment, *second.assignment)) == list(range(PARTITIONS))
+                )
+            )
+            assert HeldRecord.try_change is try_change
 
 
 async def test_a_shared_lag_is_what_no_member_has_done(where: dict[str, Any]) -> None:

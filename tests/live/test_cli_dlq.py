@@ -43,7 +43,7 @@ async def until_collected(made: Lettered, partition: int, content: bytes) -> Non
     async def is_collected() -> bool:
         return await collected(made, partition) == content
 
-    await eventually(is_collected, within_s=20, what=f"{content!r} is collected")
+    await eventually(is_collected, what=f"{content!r} is collected")
 
 
 async def test_what_cannot_be_decoded_is_listed_shown_sent_again_and_deleted(

@@ -394,7 +394,7 @@ async def test_letters_of_a_host_that_has_no_room_left_come_back_as_well(
             entry = await bucket.get(epoch_key("main", 0))
             return entry is not None and EpochRecord.decode(entry.value).position.sequence == 150
 
-        await eventually(has_read, within_s=30, what="the collector has read all")
+        await eventually(has_read, what="the collector has read all")
         before = await letters_left(made)
         assert 10 < before.total() < 100
 

@@ -205,7 +205,6 @@ async def test_what_ship_sends_arrives_in_our_collectors(
             wanted = lines(0, 200, host)
             await eventually(
                 lambda host=host, wanted=wanted: collected(host) == wanted,  # type: ignore[misc]
-                within_s=20.0,
             )
 
 

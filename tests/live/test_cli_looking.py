@@ -13,9 +13,8 @@ import pytest
 
 import warm
 from components.pipeline_up import PipelineUp
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
-INTERRUPTED_WITHIN_S = 30.0
 POD = "shop_web-0_8e1b6f3c-6b1e-4f6e-9a52-0d3d5f6f7a11"
 HOSTILE = b"\x1b]0;mine\x07 \xe2\x80\xae\xff end"
 
@@ -72,15 +71,15 @@ async def test_a_watched_status_outlives_its_server(up: PipelineUp) -> None:
         shown = up.folder / "watched"
         await eventually(lambda: "lag 0" in shown.read_text(), what="a status")
         up.freeze("nats-server")
-        await eventually(lambda: "does not answer" in shown.read_text(), within_s=20)
+        await eventually(lambda: "does not answer" in shown.read_text())
         up.thaw("nats-server")
         length = len(shown.read_text())
-        await eventually(lambda: "lag 0" in shown.read_text()[length:], within_s=20)
+        await eventually(lambda: "lag 0" in shown.read_text()[length:])
         assert watcher.poll() is None
     finally:
         up.thaw("nats-server")
         watcher.send_signal(signal.SIGINT)
-        code = await asyncio.to_thread(watcher.wait, INTERRUPTED_WITHIN_S)
+        code = await asyncio.to_thread(watcher.wait, WITHIN_S)
     assert code == 130
 
 
@@ -115,11 +114,11 @@ async def test_tail_follows_live_through_a_pipe(up: PipelineUp) -> None:
         env = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
         follower = warm.start(words, stdout=file, stderr=log, env=env)
     try:
-        await eventually(lambda: _is_shown(up, out), within_s=15, what="a line is followed")
+        await eventually(lambda: _is_shown(up, out), what="a line is followed")
         up.append(["the last"])
         await eventually(lambda: "the last" in out.read_text(), what="the last line")
         follower.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(follower.wait, INTERRUPTED_WITHIN_S) == 130
+        assert await asyncio.to_thread(follower.wait, WITHIN_S) == 130
     finally:
         follower.kill()
         follower.wait()
@@ -207,8 +206,8 @@ async def test_rotated_and_packed_files_are_printed_in_order(tmp_path: Path) -> 
 
         for turn in range(3):
             up.append([f"line {turn} {number:06d}" for number in range(1000)])
-            await eventually(lambda: _is_more(count("rotated"), turn), within_s=15)  # noqa: B023  awaited in this turn
-        await eventually(lambda: _is_more(count("compressed"), 1), within_s=15, what="packed")
+            await eventually(lambda: _is_more(count("rotated"), turn))  # noqa: B023  awaited in this turn
+        await eventually(lambda: _is_more(count("compressed"), 1), what="packed")
 
         assert await up.run_bytes("files", "cat", "web1") == (up.logs / "app.log").read_bytes()
 

@@ -14,11 +14,10 @@ import pytest
 
 from logpipeline_cli.local import parts
 from logpipeline_cli.local.parts import Part
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 SLEEPS = "import signal; print('up', file=__import__('sys').stderr, flush=True); signal.pause()"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
-STOP_WITHIN_S = 10.0
 
 
 def part(folder: Path, script: str, on_line: Callable[[str, str], None] | None = None) -> Part:
@@ -44,7 +43,7 @@ async def running(made: Part) -> AsyncIterator[Part]:
         try:
             yield made
         finally:
-            async with asyncio.timeout(STOP_WITHIN_S):
+            async with asyncio.timeout(WITHIN_S):
                 await made.stop()
                 await task
     assert made.pid == 0

@@ -46,6 +46,16 @@ async def test_a_plan_exits_2_until_it_is_applied(
     assert json.loads(after.stdout)["empty"] is True
 
 
+async def test_status_of_what_was_never_applied_says_what_to_run(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    """The error names the command, not the server's configuration, which is right."""
+    status = await run_command("status", *resource(tmp_path), "--nats", nats_server.url)
+
+    assert status.returncode == 1
+    assert status.stderr.endswith("does not exist on this server; run `logpipeline apply`\n")
+
+
 async def test_apply_deletes_no_data_unless_it_is_told_to(
     tmp_path: Path, nats_server: EmbeddedServer
 ) -> None:

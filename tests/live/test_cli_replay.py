@@ -98,7 +98,7 @@ async def collected(made: Lettered) -> dict[str, bytes]:
     async def is_committed() -> bool:
         return await committed(made) == ends
 
-    await eventually(is_committed, within_s=20, what=f"all partitions are committed to {ends}")
+    await eventually(is_committed, what=f"all partitions are committed to {ends}")
     await made.collector.stop()
     return files(made.data)
 

@@ -54,9 +54,9 @@ async def test_collectors_are_added_and_removed_while_lines_flow(tmp_path: Path)
         up.append(numbered(400, 600))
         during = up.pids()
         up.write(collectors={"replicas": 2})
-        await eventually(lambda: "collector-2" not in up.pids(), within_s=20, what="two collectors")
+        await eventually(lambda: "collector-2" not in up.pids(), what="two collectors")
         up.append(numbered(600, 800))
-        await eventually(lambda: len(up.collected()) >= 800, within_s=20, what="800 lines")
+        await eventually(lambda: len(up.collected()) >= 800, what="800 lines")
         after = up.pids()
 
     assert sorted(up.collected()) == sorted(numbered(0, 800))
@@ -397,7 +397,7 @@ async def test_a_file_that_was_never_read_to_its_end_is_a_problem(tmp_path: Path
             check = await up.run("status", "--check")
             return check.returncode == 1 and "before they were read" in check.stdout
 
-        await eventually(is_named, within_s=30, what="the unread file is named")
+        await eventually(is_named, what="the unread file is named")
         status = await up.run("status")
 
     assert "fine" not in status.stdout

@@ -15,7 +15,6 @@ from logpipeline_cli.target import ask
 from waiting import eventually
 
 PARTITIONS = 4
-DEAD_WITHIN_S = 30.0
 LOOK_AFTER_S = 0.5
 TAKEN_OVER = "collector.after-take-over:1"
 
@@ -34,7 +33,7 @@ async def send_to_all(made: Pipeline, sources: list[Source], text: str) -> None:
 
 async def until_dead(process: CollectorProcess) -> None:
     """Return when *process* has ended by itself."""
-    await eventually(lambda: process.exit_code is not None, within_s=DEAD_WITHIN_S)
+    await eventually(lambda: process.exit_code is not None)
 
 
 async def begun(made: Pipeline) -> dict[int, int]:

@@ -16,9 +16,9 @@ from components.partition_files_crash import HOSTS, LIMITS, LINES, run
 from logpipeline.failpoints import VARIABLE
 from logpipeline.listing import files_below
 from logpipeline_collector.files.committed import committed_files
+from waiting import WITHIN_S
 
 SIGKILLED = -9
-WITHIN_S = 30.0
 
 PLACES = (
     "collector.after-write",

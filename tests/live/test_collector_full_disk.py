@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from components.collecting import HOSTS, WITHIN_S, Source, collecting, config_for, pipeline
+from components.collecting import HOSTS, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_collector.files import commit
 from logpipeline_collector.sink import SinkFull
@@ -56,7 +56,7 @@ async def test_a_partition_moves_away_from_a_full_disk(
         await made.until_committed(1)
         disk.is_full = True
         await source.send(made.js, "two")
-        await eventually(lambda: disk.refused > 0, within_s=WITHIN_S, what="there is no room")
+        await eventually(lambda: disk.refused > 0, what="there is no room")
         await made.assign("collector-1")
         await made.until_owned(0, "collector-1")
         await source.send(made.js, "three")
@@ -81,7 +81,7 @@ async def test_a_take_over_onto_a_full_disk_can_be_called_off(
         await source.send(made.js, "one")
         await made.until_committed(1)
         await made.assign("collector-0")
-        await eventually(lambda: disk.refused > 0, within_s=WITHIN_S, what="there is no room")
+        await eventually(lambda: disk.refused > 0, what="there is no room")
         await made.assign("collector-1")
         await source.send(made.js, "two")
         await made.until_committed(2)

@@ -21,14 +21,17 @@ from components.collecting import (
     pipeline,
 )
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.connection import OutcomeUnknown
 from logpipeline.records import epoch_key
-from logpipeline_collector import takeover
+from logpipeline_collector import takeover, worker
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.service import EXIT_BUSY
 from logpipeline_collector.snapshots import Snapshot, SnapshotStore
 from logpipeline_collector.stream_position import Marks
 from logpipeline_collector.stream_reader import Interrupted
 from waiting import eventually
+
+NEVER_S = 3600.0
 
 
 async def test_scaling_while_lines_flow_loses_and_doubles_none(
@@ -73,19 +76,23 @@ async def test_a_batch_that_comes_again_after_a_hand_over_is_known(
         assert source.collected(*folders) == source.sent == b"one\ntwo\n"
 
 
+@pytest.mark.parametrize("when", ["while it lasts", "before the next try"])
 async def test_a_take_over_that_is_called_off_leaves_the_partition_to_others(
-    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """Its collector lives on, so that nobody else would take what its record names as its own."""
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     members = ("collector-0", "collector-1")
     never = {"snapshot_every_s": 3600.0}
-    catch_up = takeover.catch_up
+    catch_up, retry_s, has_begun = takeover.catch_up, worker.RETRY_S, asyncio.Event()
 
     async def called_off(*args: Any) -> int:
         monkeypatch.setattr(takeover, "catch_up", catch_up)
-        await made.assign(members[0])
-        await eventually(lambda: not args[-1](), within_s=30, what="it is called off")
+        has_begun.set()
+        if when == "before the next try":
+            monkeypatch.setattr(worker, "RETRY_S", NEVER_S)
+            raise OutcomeUnknown("no answer")
+        await eventually(lambda: not args[-1](), what="it is called off")
         raise Interrupted("called off")
 
     async with pipeline(nats_server) as made, AsyncExitStack() as stack:
@@ -98,9 +105,9 @@ async def test_a_take_over_that_is_called_off_leaves_the_partition_to_others(
         await made.until_committed(1)
         monkeypatch.setattr(takeover, "catch_up", called_off)
         await made.assign(members[1])
-        await eventually(
-            lambda: takeover.catch_up is catch_up, within_s=30, what="the take-over has begun"
-        )
+        await has_begun.wait()
+        monkeypatch.setattr(worker, "RETRY_S", retry_s)
+        await made.assign(members[0])
         await source.send(made.js, "two")
         await made.until_committed(2)
 

@@ -9,9 +9,8 @@ import pytest
 
 from components.collecting import HOSTS, CollectorProcess, Pipeline, Source, pipeline
 from logpipeline.embedded import EmbeddedServer
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
-DEAD_WITHIN_S = 30.0
 LINES_AT_ONCE = 500
 FAILPOINTS = (
     "collector.after-take-over",
@@ -136,7 +135,7 @@ async def test_a_collector_that_slept_past_its_successor_is_fenced(
 
 async def write_until_dead(made: Pipeline, source: Source, dying: CollectorProcess) -> None:
     try:
-        async with asyncio.timeout(DEAD_WITHIN_S):
+        async with asyncio.timeout(WITHIN_S):
             while dying.exit_code is None:
                 await source.send(made.js, f"line {len(source.batches)}")
                 if len(source.batches) > LINES_AT_ONCE:

@@ -45,7 +45,7 @@ async def until_snapshot(made: Pipeline, sequence: int) -> None:
             return False
         return await made.js.message("SNAPSHOTS", record.snapshot) is not None
 
-    await eventually(is_there, within_s=15.0, what=f"a snapshot at {sequence}")
+    await eventually(is_there, what=f"a snapshot at {sequence}")
 
 
 async def lose_bucket(made: Pipeline) -> None:

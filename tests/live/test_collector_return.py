@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from components.collecting import (
     GROUP,
@@ -15,12 +18,15 @@ from components.collecting import (
     pipeline,
 )
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.records import EPOCH_HISTORY_MAX
+from logpipeline.group.ownership import StoredRecord
+from logpipeline.records import EPOCH_HISTORY_MAX, epoch_key
 from logpipeline_cli.committed import Reading
-from logpipeline_collector.epochs import EpochRecords
+from logpipeline_collector import worker
+from logpipeline_collector.epochs import EpochRecords, StoredEpoch
+from logpipeline_collector.recovery import BUCKET_LOST
 from waiting import eventually
 
-DEAD_WITHIN_S = 30.0
+LOOKS_WHILE_IT_LAGS = 3
 
 
 async def test_a_folder_that_was_away_for_many_epochs_takes_its_late_commit_back(
@@ -41,6 +47,59 @@ async def test_a_folder_that_was_away_for_many_epochs_takes_its_late_commit_back
             await succeed_once(made)
         async with collecting(config_for(nats_server, first, "collector-0")):
             await eventually(lambda: source.collected(first, second) == source.sent)
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_a_late_commit_is_taken_back_though_a_replica_of_the_bucket_lags(
+    nats_server: EmbeddedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_older: bool,
+) -> None:
+    """A collector that is given nothing looks once at what its folder holds. A server that lags is
+    faked: it shows no record for a while, or one from before the folder's.
+    """
+    folder, source = tmp_path / "a", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await leave_late_commit(made, nats_server, folder, source)
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, tmp_path / "b", "collector-1")):
+            await made.until_committed(2)
+            read, looks = EpochRecords.read, 0
+
+            async def read_late(records: EpochRecords, partition: int) -> StoredEpoch:
+                nonlocal looks
+                looks += partition == 0
+                now = await read(records, partition)
+                if looks > LOOKS_WHILE_IT_LAGS or now.record is None:
+                    return now
+                return StoredRecord(replace(now.record, epoch=0) if is_older else None, 0)
+
+            monkeypatch.setattr(EpochRecords, "read", read_late)
+            async with collecting(config_for(nats_server, folder, "collector-0")):
+                await eventually(lambda: source.collected(folder) == b"one\n")
+
+    assert looks > LOOKS_WHILE_IT_LAGS
+
+
+async def test_a_folder_keeps_its_last_commit_where_the_bucket_is_lost(
+    nats_server: EmbeddedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After half a minute the collector no longer waits for a replica. It says what it found."""
+    monkeypatch.setattr(worker, "LAG_S_MAX", 0.5)
+    folder, source = tmp_path / "a", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await leave_late_commit(made, nats_server, folder, source)
+        await made.bucket.erase(epoch_key(GROUP, 0))
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, folder, "collector-0")):
+            await eventually(lambda: BUCKET_LOST in caplog.messages)
+
+    assert source.collected(folder) == b"one\ntwo\n"
 
 
 async def test_files_of_a_collector_that_stays_away_show_no_line_twice(
@@ -78,7 +137,7 @@ async def leave_late_commit(
         await source.send(made.js, "one")
         await made.until_committed(1)
         await source.send(made.js, "two")
-        await eventually(lambda: dying.exit_code is not None, within_s=DEAD_WITHIN_S)
+        await eventually(lambda: dying.exit_code is not None)
 
 
 async def succeed_once(made: Pipeline) -> None:

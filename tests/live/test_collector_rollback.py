@@ -106,7 +106,7 @@ async def test_a_group_leaves_out_nothing_of_a_stream_that_was_made_anew(
             await made.js.call("STREAM.CREATE.LOGS_0", log_stream(0))
             for number in range(3):
                 await source.send(made.js, f"new {number}")
-            await eventually(lambda: source.written(folder) == source.sent, within_s=15)
+            await eventually(lambda: source.written(folder) == source.sent)
             await made.until_committed(3)
 
             async def is_lowered() -> bool:

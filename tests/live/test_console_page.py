@@ -82,7 +82,8 @@ def _status(second: int) -> dict[str, Any]:
     lag = {"messages": 30, "bytes": 1_200_000, "age_s": 12.0}
     streams = [{"lag": lag, "passed": True, "holds_back": False}]
     table = {"name": "default.prod", "path": "s3://logs/prod", "commit": 7, "problem": ""}
-    reading = {"pendingMessages": 3, "unacknowledged": 1, "redelivered": 0, "missed": []}
+    reading: dict[str, Any] = {"pendingMessages": 3, "unacknowledged": 1, "redelivered": 0}
+    reading |= {"missedMessages": 0, "missed": []}
     return status(
         shippers=[shipper(*rows, name="machine")],
         partitions=partitions,

@@ -5,15 +5,12 @@ one consumer had given up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logpipeline
-from components.consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
-from logpipeline.embedded import EmbeddedServer
+from components.consuming import HOSTS, PARTITIONS, Streams, in_order
 from waiting import eventually
 
 # A net for hangs, wide enough for a machine that runs other tests beside.
@@ -21,11 +18,10 @@ READ_S = 60
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams with lines."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.write(4, lines=2)
-        yield made
+    await streams.write(4, lines=2)
+    return streams
 
 
 @pytest.mark.parametrize("words", [(), ("--group",), ("--state", "kv")])

@@ -197,7 +197,7 @@ async def test_words_that_mean_nothing_are_refused(
 ) -> None:
     """In one sentence that says what to give."""
     reading = streams.read("own", *words)
-    await eventually(lambda: reading.process.poll() is not None, within_s=20)
+    await eventually(lambda: reading.process.poll() is not None)
     assert reading.process.returncode in (1, 64)
     assert said in reading.log
     assert reading.log.count("\n") <= 3

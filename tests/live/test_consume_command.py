@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from components.consuming import HOSTS, PARTITIONS, Streams, in_order, streams_on
-from logpipeline.embedded import EmbeddedServer
-
-
-@pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
-    """Three empty streams."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        yield made
+from components.consuming import HOSTS, PARTITIONS, Streams, in_order
 
 
 async def test_lines_are_printed_as_they_were_written(streams: Streams) -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from components.consuming import HOSTS, PARTITIONS, Streams, streams_on
-from logpipeline.embedded import EmbeddedServer
+from components.consuming import HOSTS, PARTITIONS, Streams
 
 MESSAGES = 10
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams with messages."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.write(MESSAGES)
-        yield made
+    await streams.write(MESSAGES)
+    return streams
 
 
 async def letters(streams: Streams) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logpipeline
-from components.consuming import HOSTS, Streams, streams_on
-from logpipeline.embedded import EmbeddedServer
+from components.consuming import HOSTS, Streams
 from waiting import eventually
 
 MESSAGES = 6
@@ -26,11 +24,10 @@ READ_S = 60
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams with messages."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.write(MESSAGES)
-        yield made
+    await streams.write(MESSAGES)
+    return streams
 
 
 @pytest.mark.parametrize("batch", ["1", "4"])

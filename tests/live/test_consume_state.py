@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +21,10 @@ STORE = 'cat > "$OUT/.$$" && mv "$OUT/.$$" "$OUT/$LOGPIPELINE_BATCH"'
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams with lines."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.write(20)
-        yield made
+    await streams.write(20)
+    return streams
 
 
 def where(state: str, folder: Path) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 
 import logpipeline
 import logpipeline.consuming.reader as reader_module
-from components.consuming import HOSTS, Streams, streams_on
+from components.consuming import HOSTS, Streams
 from logpipeline.consuming import claims
-from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 
 # A net for hangs, wide enough for a machine that runs other tests beside.
@@ -27,11 +25,10 @@ WORK = 'cat; touch "$DIR/begun"; until [ -e "$DIR/go" ]; do sleep 0.05; done; to
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams, of which one has a message."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.send(HOSTS[0])
-        yield made
+    await streams.send(HOSTS[0])
+    return streams
 
 
 @pytest.mark.long

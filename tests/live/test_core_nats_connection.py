@@ -228,7 +228,7 @@ async def test_a_login_that_is_there_only_at_each_connect_is_enough(tmp_path: Pa
             server.kill()
             await eventually(lambda: not connection.is_connected)
             await server.start()
-            await eventually(lambda: connection.is_connected, within_s=20)
+            await eventually(lambda: connection.is_connected)
 
             assert not is_there
             assert not folder.exists()
@@ -260,7 +260,7 @@ async def test_a_password_that_was_changed_is_read_anew(tmp_path: Path) -> None:
             await eventually(lambda: "credentials" in (connection.problem or ""))
             (tmp_path / "password").write_text("the new one")
 
-            await eventually(lambda: connection.is_connected, within_s=15)
+            await eventually(lambda: connection.is_connected)
             with pytest.raises(NoResponders):
                 await connection.request("answered.again")
     finally:

@@ -201,7 +201,7 @@ async def test_what_is_called_data_deleting_deletes_data_and_only_when_allowed(
         name = f"S{number}"
         desired = await _stream(js, name, row)
         if row.change.get("max_age"):
-            aged: bool = await eventually(partial(_is_older, js, name, SECOND // 4), within_s=5)
+            aged: bool = await eventually(partial(_is_older, js, name, SECOND // 4))
             assert aged
         plan = make_plan(desired, await observe(js, desired))
         told = max(change.loss.messages for change in plan.steps[0].changes if change.loss)

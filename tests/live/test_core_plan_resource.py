@@ -166,7 +166,7 @@ async def test_replicas_are_made_and_changed_on_a_cluster(
 
         for replicas in (3, 1):
             await reconcile(js, pipeline(partitions=2, stream={"replicas": replicas}))
-            done: bool = await eventually(partial(_has_replicas, js, replicas), within_s=30)
+            done: bool = await eventually(partial(_has_replicas, js, replicas))
             assert done
 
 

@@ -19,7 +19,7 @@ from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from logpipeline_demo.rotation import rotated_files
 from logpipeline_demo.sources import host_names, sources_of
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 HOSTS = 6
 SEED = 11
@@ -99,7 +99,7 @@ async def test_a_terminated_generator_leaves_whole_lines_and_a_whole_ledger(
     process = start("--lines-per-second", "20000", "--rotate-bytes", "20000")
     await eventually(lambda: lines_written(tmp_path / "ledger") > 5000)
     process.terminate()
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=WITHIN_S)
     expected = Expected.read(tmp_path / "ledger")
     verdict = check(expected, [copied(tmp_path)])
 
@@ -131,7 +131,7 @@ def test_five_thousand_lines_a_second_take_less_than_half_a_core(start: Start) -
     """The generator shares its machine with what it is to test."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = start("--lines-per-second", "5000", "--seconds", "2")
-    process.wait(timeout=30)
+    process.wait(timeout=WITHIN_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
 
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -152,7 +152,7 @@ def test_it_obeys_commands(start: Start, tmp_path: Path) -> None:
     assert status(process)["lines"] == burst["lines"]
     assert status(process, "resume")["paused"] is False
     assert status(process, "stop")["command"] == "stop"
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=WITHIN_S) == 0
     assert Expected.read(tmp_path / "ledger").lines >= int(str(burst["lines"]))
 
 
@@ -164,18 +164,18 @@ def test_it_ends_with_whoever_started_it(start: Start) -> None:
     process.stdin.close()
     process.stdin = None
 
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=WITHIN_S) == 0
 
 
 def test_an_earlier_run_is_not_mixed_up_with_this_one(start: Start, tmp_path: Path) -> None:
     """An old ledger, or an old file below the root, is refused with what to do."""
-    start("--seconds", "0").wait(timeout=10)
+    start("--seconds", "0").wait(timeout=WITHIN_S)
     second = start("--seconds", "0")
-    _, errors = second.communicate(timeout=10)
+    _, errors = second.communicate(timeout=WITHIN_S)
     assert (second.returncode, "remove it" in errors) == (2, True)
     (tmp_path / "ledger").unlink()
     third = start("--seconds", "0")
-    _, errors = third.communicate(timeout=10)
+    _, errors = third.communicate(timeout=WITHIN_S)
 
     assert third.returncode == 2
     assert "wants an empty folder" in errors

@@ -8,16 +8,15 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from components.consuming import HOSTS, PARTITIONS, Reading, Streams, streams_on
+from components.consuming import HOSTS, PARTITIONS, Reading, Streams
 from components.consuming_page import Section, sections
 from go_programs import built
-from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import ApiError
 from waiting import eventually
 
@@ -25,25 +24,23 @@ pytestmark = pytest.mark.long
 
 SECTIONS = sections()
 WRITTEN = 3
-WITHIN_S = 60.0
 FIRST = HOSTS[0]
 
 Check = Callable[[Streams, Reading], Awaitable[None]]
 
 
 @pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+async def streams(streams: Streams) -> Streams:
     """Three streams with lines, and what the snippets find beside them."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        await made.write(WRITTEN)
-        (made.folder / "app.log").write_text("a line of a file\n")
-        book = made.folder / "book.sh"
-        book.write_text("#!/bin/sh\ncat\n")
-        book.chmod(0o755)
-        with sqlite3.connect(made.folder / "billing.db") as database:
-            database.execute("CREATE TABLE positions (stream TEXT, position TEXT)")
-            database.execute("INSERT INTO positions VALUES ('LOGS_0', '1 of a stream')")
-        yield made
+    await streams.write(WRITTEN)
+    (streams.folder / "app.log").write_text("a line of a file\n")
+    book = streams.folder / "book.sh"
+    book.write_text("#!/bin/sh\ncat\n")
+    book.chmod(0o755)
+    with sqlite3.connect(streams.folder / "billing.db") as database:
+        database.execute("CREATE TABLE positions (stream TEXT, position TEXT)")
+        database.execute("INSERT INTO positions VALUES ('LOGS_0', '1 of a stream')")
+    return streams
 
 
 def play(streams: Streams, found: Section, folder: Path) -> Reading:
@@ -81,7 +78,7 @@ def printed(hosts: list[str], rounds: range, times: int = 1) -> Check:
         def found() -> list[str]:
             return sorted(line for line in reading.lines if line.split(" ")[0] in HOSTS)
 
-        await eventually(lambda: len(found()) >= len(wanted), within_s=WITHIN_S, what="the lines")
+        await eventually(lambda: len(found()) >= len(wanted), what="the lines")
         assert found() == wanted
 
     return check
@@ -97,7 +94,7 @@ def acknowledged(consumer: str, up_to: int) -> Check:
                 return bool(info["ack_floor"]["stream_seq"] == up_to)
             return False
 
-        await eventually(floor, within_s=WITHIN_S, what=f"message {up_to} is acknowledged")
+        await eventually(floor, what=f"message {up_to} is acknowledged")
 
     return check
 
@@ -122,7 +119,7 @@ async def only_new(streams: Streams, reading: Reading) -> None:
             return True
         return False
 
-    await eventually(is_made, within_s=WITHIN_S, what="the consumers")
+    await eventually(is_made, what="the consumers")
     await streams.write(1)
     await printed([*HOSTS], range(WRITTEN, WRITTEN + 1))(streams, reading)
 
@@ -161,18 +158,18 @@ async def in_a_file(streams: Streams, reading: Reading) -> None:
     def lines() -> list[str]:
         return ledger.read_text().split("\n") if ledger.exists() else []
 
-    await eventually(lambda: f"{FIRST} {WRITTEN - 1}" in lines(), within_s=WITHIN_S)
+    await eventually(lambda: f"{FIRST} {WRITTEN - 1}" in lines())
     assert [line for line in lines() if line] == [f"{FIRST} {n}" for n in range(WRITTEN)]
 
 
 async def given_up(streams: Streams, reading: Reading) -> None:
     """What the server says of a message that was given up is shown."""
-    await eventually(lambda: "Subscribing" in reading.log, within_s=WITHIN_S)
+    await eventually(lambda: "Subscribing" in reading.log)
     info = await streams.consumer("parser")
     assert info["config"]["max_deliver"] == 3
     subject = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.LOGS_0.parser"
     await streams.js.connection.publish(subject, b"given up")
-    await eventually(lambda: "given up" in reading.lines, within_s=WITHIN_S)
+    await eventually(lambda: "given up" in reading.lines)
 
 
 def stored(line: str, times: int) -> Check:
@@ -183,7 +180,7 @@ def stored(line: str, times: int) -> Check:
             info = await streams.js.stream_info("LOGS_0")
             return info is not None and info["state"]["last_seq"] == WRITTEN + times
 
-        await eventually(is_there, within_s=WITHIN_S, what="the line is stored")
+        await eventually(is_there, what="the line is stored")
         message = await streams.js.next_from_leader("LOGS_0", WRITTEN + times, ">")
         assert message is not None
         assert message.data.decode() == line

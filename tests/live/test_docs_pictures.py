@@ -52,7 +52,13 @@ async def test_the_picture_of_status_shows_a_running_pipeline(tmp_path: Path) ->
                 )
 
             await eventually(all_committed, within_s=60, what="commits on every partition")
-            text = (await up.run("status")).stdout
+
+            async def all_answer() -> str:
+                said = (await up.run("status")).stdout
+                assert "does not answer" not in said, said
+                return said
+
+            text = await eventually(all_answer, what="each part answers one question in time")
         finally:
             application.terminate()
             application.wait()

@@ -87,7 +87,6 @@ async def test_each_role_may_do_its_work(
         async with running(at, tmp_path / "pods", tmp_path / "files"):
             await eventually(
                 lambda: collected.exists() and collected.read_text() == "line 1\nline 2\n",
-                within_s=20,
             )
             await give_up(js, at.pipeline)
         await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
@@ -111,7 +110,7 @@ async def give_up(js: JetStream, pipeline: LogPipeline) -> None:
         told = await js.next_message(names.dead_letter_stream, "$JS.EVENT.>")
         return kept is not None and told is None
 
-    await eventually(is_kept, within_s=20, what="a letter in the place of what the server said")
+    await eventually(is_kept, what="a letter in the place of what the server said")
 
 
 def is_denied(js: JetStream, subject: str) -> bool:
@@ -164,7 +163,7 @@ async def test_no_role_may_say_more(managed_nats: Managed, role: str, subject: s
     """A stolen credential reaches no further than what its role needs."""
     async with connected(credentials_of(managed_nats, role)) as js:
         await js.connection.publish(subject, b"{}")
-        await eventually(lambda: is_denied(js, subject), within_s=5)
+        await eventually(lambda: is_denied(js, subject))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ async def test_no_role_may_hear_more(managed_nats: Managed, role: str, subject: 
     """Nobody hears the lines of others, nor the answers that they get."""
     async with connected(credentials_of(managed_nats, role)) as js:
         await js.connection.listen(subject, lambda message: None)
-        await eventually(lambda: is_denied(js, subject), within_s=5)
+        await eventually(lambda: is_denied(js, subject))
 
 
 async def test_a_server_that_gets_less_storage_keeps_its_streams(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ async def test_no_line_is_lost_while_certificates_and_authority_change(tmp_path:
             await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with running(at, tmp_path / "pods", tmp_path / "files"):
             write()
-            await eventually(has_all, within_s=20)
+            await eventually(has_all)
             lost = upkeep({}, known_as, datetime.now(UTC)).files
             for step in (*steps[1:], lost):
                 write()
@@ -130,7 +130,7 @@ async def test_no_line_is_lost_while_certificates_and_authority_change(tmp_path:
                 await at.restart()
                 write()
                 # In a renewal clients see a change later than servers do.
-                await eventually(has_all, within_s=20)
+                await eventually(has_all)
                 at.trust(step)
                 assert await served(at) == step[nats_tls.CERTIFICATE_FILE].decode().strip()
 
@@ -201,9 +201,9 @@ async def test_servers_of_a_cluster_prove_who_they_are(tmp_path: Path) -> None:
                 text = text.replace(there, here)
             (folder / "nats.conf").write_text(text)
             processes.enter_context(server(folder, f"prod-nats-{number}"))
-        await eventually(lambda: route_names(monitors[0]) == {"prod-nats-1"}, within_s=20)
+        await eventually(lambda: route_names(monitors[0]) == {"prod-nats-1"})
         stranger = tmp_path / "server-2" / "server.log"
-        await eventually(lambda: "tls" in stranger.read_text().lower(), within_s=20)
+        await eventually(lambda: "tls" in stranger.read_text().lower())
 
         assert route_names(monitors[0]) == {"prod-nats-1"}
         assert route_names(monitors[2]) == set()

@@ -15,11 +15,11 @@ import pytest
 
 from components import balanced
 from components.balanced import HOST, STREAM, Node, a_node, make_anew, purge
-from components.collecting import PARTITIONS, WITHIN_S
+from components.collecting import PARTITIONS
 from components.shipping import append, batch_of, config_of, lines_of, shipping, stored
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_shipper.files.listing import HostSources
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 
 @pytest.fixture(autouse=True)

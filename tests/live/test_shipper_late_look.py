@@ -20,7 +20,7 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline_shipper import source_manager
 from logpipeline_shipper.checkpoint import peek
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.generation import may_have_unread
+from logpipeline_shipper.files.generations import may_have_unread
 from logpipeline_shipper.source_manager import SourceManager
 from waiting import eventually
 

@@ -154,7 +154,7 @@ async def test_a_partition_without_messages_holds_no_others_back(
                 found = await js.stream_info("LOGS")
                 return found is not None and found["state"]["first_seq"] > 40
 
-            await eventually(is_trimmed, within_s=30, what="the stream is trimmed")
+            await eventually(is_trimmed, what="the stream is trimmed")
             info = await js.stream_info("LOGS")
             seen = await survey(js, wanted)
 
@@ -230,7 +230,6 @@ async def test_a_stream_that_is_there_becomes_a_pipeline(
             path = tmp_path / "logs" / host / "_files" / "_lines.log"
             await eventually(
                 lambda: path.exists() and path.read_text() == "before\nafter\n",
-                within_s=30,
                 what="both lines are there",
             )
 

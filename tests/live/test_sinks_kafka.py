@@ -7,17 +7,16 @@ import contextlib
 import json
 import random
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from components.consuming import HOSTS, Streams, in_order, streams_on
+from components.consuming import HOSTS, Streams, in_order
 from components.kafka_broker import Broker, kafka_broker
 from components.sink_batches import CREATED, batch_of, message, plain_batch
 from faults.settings import is_soak
 from logpipeline.consuming.message import Batch
-from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.sinks import kafka
 from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
@@ -36,13 +35,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that starts with the first test that asks for it; each test has its own topics."""
     with kafka_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
         yield running
-
-
-@pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
-    """Three empty streams."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        yield made
 
 
 def words(broker: Broker, topic: str, *more: str, name: str = "") -> tuple[str, ...]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from components.consuming import HOSTS, Streams, in_order, streams_on
+from components.consuming import HOSTS, Streams, in_order
 from components.sink_servers import ClickHouse, Loki, OtlpReceiver, Receiver, Search, StandIn
-from logpipeline.embedded import EmbeddedServer
 from ports import free_port
 from waiting import eventually
 
@@ -19,13 +17,6 @@ from waiting import eventually
 POINTS = ("sink.written", "consume.processed", "consume.saved")
 ROUNDS = 6
 SEED = 7
-
-
-@pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
-    """Three empty streams."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        yield made
 
 
 @pytest.fixture

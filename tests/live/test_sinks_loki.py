@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from components.consuming import Streams, in_order, streams_on
+from components.consuming import Streams, in_order
 from components.destination_contract import Implementation, check
 from components.loki_server import Loki, LokiForwarding, loki_server
 from components.real_server import copy_through_kills
 from components.sink_batches import batch_of, message, plain_batch
 from logpipeline.consuming.message import Batch
-from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.sinks import loki
 from logpipeline_cli.sinks.destination import Refused, TryAgain
@@ -36,13 +35,6 @@ def strict(tmp_path: Path) -> Iterator[Loki]:
     """A server with the limits that it has by itself, but for a lower one of bytes a second."""
     with loki_server(tmp_path / "loki", limits="  ingestion_rate_mb: 1") as running:
         yield running
-
-
-@pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
-    """Three empty streams."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        yield made
 
 
 def arguments(url: str) -> argparse.Namespace:

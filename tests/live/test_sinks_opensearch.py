@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from components.consuming import Streams, in_order, streams_on
+from components.consuming import Streams, in_order
 from components.destination_contract import Implementation, check
 from components.real_server import copy_through_kills
 from components.search_server import OpenSearch, SearchForwarding, open_search
 from components.sink_batches import batch_of, message, plain_batch
 from faults.settings import is_soak
 from logpipeline.consuming.message import Batch
-from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.sinks import opensearch
 from logpipeline_cli.sinks.destination import Misdirected, Refused, TryAgain
@@ -31,13 +29,6 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearch]:
     """A server that starts with the first test that asks for it; each test has its own index."""
     with open_search(tmp_path_factory.mktemp("search") / "server") as running:
         yield running
-
-
-@pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
-    """Three empty streams."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        yield made
 
 
 def arguments(url: str, index: str) -> argparse.Namespace:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from components.consuming import Streams, in_order, streams_on
+from components.consuming import Streams, in_order
 from components.sink_batches import batch_of, message, plain_batch
 from components.sink_servers import text_of
-from logpipeline.embedded import EmbeddedServer
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.errors import UsageError
 from logpipeline_cli.sinks import s3
@@ -30,13 +28,6 @@ pytest_plugins = ["tables.s3_fixtures"]
 POINTS = ("sink.written", "consume.processed", "consume.saved")
 ROUNDS = 6
 SEED = 11
-
-
-@pytest.fixture
-async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
-    """Three empty streams."""
-    async with streams_on(nats_server, tmp_path / "pipeline") as made:
-        yield made
 
 
 def words(server: S3Server, prefix: str, bucket: str = BUCKET) -> tuple[str, ...]:

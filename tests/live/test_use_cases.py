@@ -195,7 +195,7 @@ async def every_100_or_30s(sample: Sample) -> None:
     first.kill()
     second = sample.start(INTERVAL="300ms")
     await second.until(50 * PARTITIONS)
-    await eventually(lambda: floors(sample, "counter", 150), within_s=15)
+    await eventually(lambda: floors(sample, "counter", 150))
     assert {*first.lines, *second.lines} == set(streams.written)
 
 
@@ -239,7 +239,7 @@ async def dead_letter_after_3(sample: Sample) -> None:
     async def is_over() -> bool:
         return max(deliveries, default=0) > DELIVERIES_MAX or await letters(sample, PARTITIONS)
 
-    await eventually(is_over, within_s=20)
+    await eventually(is_over)
     await streams.js.connection.unlisten(listener)
     assert max(deliveries, default=0) == DELIVERIES_MAX
     await streams.caught_up("parser")

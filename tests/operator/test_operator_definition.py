@@ -13,10 +13,9 @@ from api_server.operator_process import OperatorProcess
 from cluster import namespaces
 from cluster.handle import Cluster
 from cluster.installed_operator import define
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 NAME = "crd/logpipelines.logpipeline.dev"
-WITHIN_S = 60.0
 WATCHED_S = 10.0
 # Lists of a round and of watches that are begun anew, each five seconds, and of their retries.
 REQUESTS_MAX = 60
@@ -82,7 +81,7 @@ async def test_a_definition_that_comes_back_is_served_again(
     first pipeline that there is again.
     """
     write(cluster, namespace)
-    await eventually(lambda: reason(cluster, namespace), within_s=WITHIN_S)
+    await eventually(lambda: reason(cluster, namespace))
     cluster.kubectl("delete", NAME, f"--timeout={WITHIN_S:.0f}s")
     offset = cluster.audit_log.stat().st_size
     # What is measured is what happens while nothing does.
@@ -90,7 +89,7 @@ async def test_a_definition_that_comes_back_is_served_again(
     made = requests(cluster.audit_log, offset)
     define(cluster)
     write(cluster, namespace)
-    await eventually(lambda: reason(cluster, namespace), within_s=WITHIN_S)
+    await eventually(lambda: reason(cluster, namespace))
 
     assert operator.is_running
     assert 0 < made <= REQUESTS_MAX

@@ -14,7 +14,6 @@ from waiting import eventually
 
 pytest_plugins = ["api_server.world_fixture"]
 
-PATIENCE_S = 60.0
 HAND = "kubectl-edit"
 
 
@@ -54,7 +53,7 @@ async def is_undone(here: World, of: Kind, name: str, before: Manifest, field: s
         assert any(field in text and HAND in text and name in text for text in messages), messages
         return True
 
-    await eventually(is_as_before, within_s=PATIENCE_S, what=f"{field} is put right")
+    await eventually(is_as_before, what=f"{field} is put right")
 
 
 POD = "/spec/template/spec"
@@ -165,7 +164,7 @@ async def test_what_is_harmless_stays_as_others_set_it(here: World) -> None:
     await by_hand(here, kind("DaemonSet"), "p-shipper", change)
     await by_hand(here, kind("DaemonSet"), "p-shipper", pull)
     since = time.monotonic()
-    await eventually(lambda: here.looks(since) > 1, within_s=PATIENCE_S, what="two looks")
+    await eventually(lambda: here.looks(since) > 1, what="two looks")
 
     # The status may follow the rollout that was asked for.
     assert [name for name in here.writes.names() if "daemonsets" in name] == []
@@ -195,7 +194,7 @@ async def test_children_that_were_made_without_server_side_apply_are_ours_all_th
         async def is_gone(of: str = of, name: str = name) -> bool:
             return await here.kube.get(kind(of), here.namespace, name) is None
 
-        await eventually(is_gone, within_s=PATIENCE_S, what="it is gone")
+        await eventually(is_gone, what="it is gone")
         copy = {key: value for key, value in there.items() if key != "status"}
         await here.kube._request(
             "POST",
@@ -226,7 +225,7 @@ async def test_field_that_another_controller_sets_again_is_left_after_some_tries
         assert "nodeSelector" in ready["message"]
         return True
 
-    await eventually(is_conflict, within_s=PATIENCE_S, what="it is said to be a conflict")
+    await eventually(is_conflict, what="it is said to be a conflict")
     await here.settles()
     written = [name for name in here.writes.names() if "p-collector" in name]
     assert len(await told(here)) == CORRECTIONS_MAX

@@ -21,7 +21,6 @@ from waiting import eventually
 
 pytest_plugins = ["api_server.world_fixture"]
 
-PATIENCE_S = 30.0
 HOLD = "example.com/hold"
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -54,7 +53,7 @@ async def test_status_is_confirmed_now_and_then_where_nothing_changes(here: Worl
     async def is_confirmed() -> bool:
         return await checked(here) > old
 
-    await eventually(is_confirmed, within_s=PATIENCE_S, what="it is confirmed")
+    await eventually(is_confirmed, what="it is confirmed")
 
 
 async def test_status_is_not_confirmed_by_looks_that_cannot_report(here: World) -> None:
@@ -75,9 +74,9 @@ async def test_status_is_not_confirmed_by_looks_that_cannot_report(here: World) 
         there = await here.resource() or {}
         return str(there["status"].get("claimedAt", "")) > old
 
-    await eventually(is_claimed, within_s=PATIENCE_S, what="it is claimed anew")
+    await eventually(is_claimed, what="it is claimed anew")
     began = here.writes.last_at or math.inf
-    await eventually(lambda: here.looks(began) > 1, within_s=PATIENCE_S, what="two more looks")
+    await eventually(lambda: here.looks(began) > 1, what="two more looks")
 
     assert await checked(here) == old
 
@@ -123,7 +122,7 @@ async def test_pipeline_that_is_being_deleted_is_not_ready(here: World) -> None:
         assert HOLD in ready["message"]
         return True
 
-    await eventually(ends, within_s=PATIENCE_S, what="it says that it ends")
+    await eventually(ends, what="it says that it ends")
     await here.kube.merge(
         kind("LogPipeline"), here.namespace, NAME, {"metadata": {"finalizers": None}}
     )

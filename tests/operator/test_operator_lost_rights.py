@@ -28,7 +28,6 @@ from waiting import eventually
 
 pytest_plugins = ["api_server.world_fixture"]
 
-WITHIN_S = 60.0
 FORBIDDEN = Refuse(403, "Forbidden")
 
 
@@ -79,9 +78,9 @@ async def test_a_namespace_that_refuses_leaves_the_others_their_rounds(
         operator = Operator(settings, cluster, fence(), metrics)
         running = asyncio.create_task(operator.run())
         try:
-            await eventually(is_reported(here), within_s=WITHIN_S, what="it is looked at")
+            await eventually(is_reported(here), what="it is looked at")
             began = here.writes.last_at or 0.0
-            await eventually(lambda: here.looks(began) > 1, within_s=WITHIN_S, what="more rounds")
+            await eventually(lambda: here.looks(began) > 1, what="more rounds")
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -24,7 +24,6 @@ from waiting import eventually
 
 pytest_plugins = ["api_server.world_fixture"]
 
-PATIENCE_S = 30.0
 LONG_AGO = "2026-01-01T00:00:00Z"
 # Of another version: two that do not know of each other apply their own for ever.
 OTHER_IMAGES = {"LOGPIPELINE_IMAGE_SHIPPER": "images.invalid/shipper:2"}
@@ -59,7 +58,7 @@ async def checked_by(here: World, name: str) -> None:
         assert (await status_of(here)).get("checkedBy") == f"{here.namespace}/{name}"
         return True
 
-    await eventually(is_owner, within_s=PATIENCE_S, what=f"{name} looks after the pipeline")
+    await eventually(is_owner, what=f"{name} looks after the pipeline")
 
 
 async def waits(second: OperatorProcess, other: str) -> None:
@@ -69,7 +68,7 @@ async def waits(second: OperatorProcess, other: str) -> None:
         told = [line for line in second.log_tail().splitlines() if "waiting" in line]
         return any(other in line for line in told)
 
-    await eventually(has_told, within_s=PATIENCE_S, what="the second one says for whom it waits")
+    await eventually(has_told, what="the second one says for whom it waits")
 
 
 async def stays_with_the_first(here: World, cluster: Cluster, scope: tuple[str, ...]) -> None:
@@ -95,7 +94,7 @@ async def stays_with_the_first(here: World, cluster: Cluster, scope: tuple[str, 
             kind("LogPipeline"), here.namespace, NAME, stale, subresource="status"
         )
         await checked_by(here, "second")
-        await eventually(own.writes.names, within_s=PATIENCE_S, what="the second one works")
+        await eventually(own.writes.names, what="the second one works")
 
 
 async def test_release_that_watches_the_same_namespace_waits_for_the_first(

@@ -29,7 +29,6 @@ pytest_plugins = ["api_server.world_fixture"]
 
 NOWHERE = {"logpipeline.dev/test": "nowhere"}
 SERVER = f"{NAME}-nats"
-WITHIN_S = 60.0
 
 
 async def write(here: World, *, replicas: int = 1) -> None:
@@ -84,14 +83,14 @@ async def test_a_deleted_secret_is_made_anew_and_the_server_with_it(
     operator = here.operator("--no-lease")
     await write(here)
     operator.start()
-    before = await eventually(lambda: started_with(here, annotation), within_s=WITHIN_S)
+    before = await eventually(lambda: started_with(here, annotation))
     lost = await secret(here, name)
     await delete(here, lost)
 
     async def is_changed() -> bool:
         return await started_with(here, annotation) not in ("", before)
 
-    await eventually(is_changed, within_s=WITHIN_S, what="a server with other users")
+    await eventually(is_changed, what="a server with other users")
     made = await secret(here, name)
     assert lost is not None
     assert made is not None
@@ -122,17 +121,17 @@ async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust
         )
         return now if in_step and now != former and not has_ended else ""
 
-    resource = await eventually(here.resource, within_s=WITHIN_S)
+    resource = await eventually(here.resource)
     assert resource is not None
     pipeline = parse(resource)
-    first = await eventually(lambda: follows(""), within_s=WITHIN_S, what="a certificate")
+    first = await eventually(lambda: follows(""), what="a certificate")
     authority = await trusted()
     garbage: Manifest = {"data": {nats_tls.KEY_FILE: base64.b64encode(b"garbage").decode()}}
     await here.kube.merge(kind("Secret"), here.namespace, name, garbage)
-    second = await eventually(lambda: follows(first), within_s=WITHIN_S, what="another one")
+    second = await eventually(lambda: follows(first), what="another one")
     assert await trusted() == authority
     await delete(here, await secret(here, name))
-    await eventually(lambda: follows(second), within_s=WITHIN_S, what="another authority")
+    await eventually(lambda: follows(second), what="another authority")
 
     assert await trusted() != authority
 
@@ -141,7 +140,7 @@ async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust
         told = [each for each in events if each["reason"] == "CertificateRenewed"]
         return len(told) == 3
 
-    await eventually(are_told, within_s=WITHIN_S, what="three events")
+    await eventually(are_told, what="three events")
 
 
 async def test_a_certificate_that_was_made_is_told_though_the_look_did_not_end(here: World) -> None:
@@ -165,7 +164,7 @@ async def test_a_certificate_that_was_made_is_told_though_the_look_did_not_end(h
         )
         return bool(lost and events)
 
-    await eventually(is_told, within_s=WITHIN_S, what="an event")
+    await eventually(is_told, what="an event")
 
 
 def texts(found: Manifest | None) -> dict[str, str]:
@@ -198,11 +197,11 @@ async def test_a_password_that_is_written_into_the_secret_is_the_one_from_then_o
     operator = here.operator("--no-lease")
     await write(here)
     operator.start()
-    before = await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    before = await eventually(lambda: started_with(here))
     former, word = texts(await secret(here)), "another-password-0123"
     data = {"shipper-password": base64.b64encode(word.encode()).decode()}
     await here.kube.merge(kind("Secret"), here.namespace, f"{SERVER}-auth", {"data": data})
-    held = await eventually(lambda: serves(here, before), within_s=WITHIN_S, what="a server")
+    held = await eventually(lambda: serves(here, before), what="a server")
 
     changed = {key for key in held if held[key] != former[key]}
     assert changed == {"shipper-password", "users.conf"}
@@ -225,7 +224,7 @@ async def test_a_spoilt_secret_is_put_right_and_the_server_started_with_it(
     operator = here.operator("--no-lease")
     await write(here)
     operator.start()
-    await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    await eventually(lambda: started_with(here))
     former = texts(await secret(here))
     await here.kube.merge(kind("Secret"), here.namespace, f"{SERVER}-auth", {"data": broken})
 
@@ -233,8 +232,8 @@ async def test_a_spoilt_secret_is_put_right_and_the_server_started_with_it(
         events, _ = await here.kube.list(kind("Event"), here.namespace)
         return any(f"Secret {SERVER}-auth" in str(each.get("message")) for each in events)
 
-    await eventually(are_told, within_s=WITHIN_S, what="an event")
-    held = await eventually(lambda: serves(here, ""), within_s=WITHIN_S, what="a server")
+    await eventually(are_told, what="an event")
+    held = await eventually(lambda: serves(here, ""), what="a server")
 
     assert held.keys() == former.keys()
     assert {key for key in held if held[key] != former[key]} == changed
@@ -258,7 +257,7 @@ async def test_a_secret_that_somebody_else_made_is_left_as_it_is(here: World) ->
         conditions = ((resource or {}).get("status") or {}).get("conditions") or []
         return any("has no key operator-password" in each["message"] for each in conditions)
 
-    await eventually(is_named, within_s=WITHIN_S, what="the Secret is named")
+    await eventually(is_named, what="the Secret is named")
     found = await secret(here)
     assert found is not None
     assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
@@ -269,7 +268,7 @@ async def test_servers_of_a_cluster_are_started_again_together(here: World) -> N
     operator = here.operator("--no-lease")
     await write(here, replicas=3)
     operator.start()
-    before = await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    before = await eventually(lambda: started_with(here))
 
     async def servers(users: str) -> int:
         selector = f"app.kubernetes.io/component=nats,app.kubernetes.io/instance={NAME}"
@@ -279,14 +278,14 @@ async def test_servers_of_a_cluster_are_started_again_together(here: World) -> N
     async def all_are(users: str) -> bool:
         return await servers(users) == 3
 
-    await eventually(lambda: all_are(before), within_s=WITHIN_S, what="three servers")
+    await eventually(lambda: all_are(before), what="three servers")
     await delete(here, await secret(here))
 
     async def all_are_new() -> bool:
         users = await started_with(here)
         return users not in ("", before) and await all_are(users)
 
-    await eventually(all_are_new, within_s=WITHIN_S, what="three servers with other users")
+    await eventually(all_are_new, what="three servers with other users")
 
 
 @pytest.mark.parametrize("was_there", [False, True])
@@ -315,9 +314,9 @@ async def test_a_server_gets_accounts_and_tls_only_where_it_began_with_them(
     operator = here.operator("--no-lease")
     await write(here)
     operator.start()
-    await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    await eventually(lambda: started_with(here))
     first = here.looks()
-    await eventually(lambda: here.looks() > first + 2, within_s=WITHIN_S, what="more looks")
+    await eventually(lambda: here.looks() > first + 2, what="more looks")
     server = await here.kube.get(kind("StatefulSet"), here.namespace, SERVER)
     config = await here.kube.get(kind("ConfigMap"), here.namespace, SERVER)
 

@@ -59,7 +59,8 @@ def built(name: str) -> str:
     for source in sorted(program.module.iterdir()):
         digest.update(source.read_bytes())
     target = CACHE / digest.hexdigest()[:16] / name
-    with locked(CACHE / "lock", what=f"building {name}"):
+    # Of its own: a test that needs one program does not wait for the modules of another.
+    with locked(CACHE / f"{name}.lock", what=f"building {name}"):
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished = target.with_suffix(".unfinished")

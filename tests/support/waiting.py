@@ -14,7 +14,8 @@ POLL_S = 0.01
 # A condition that takes long, as a command does, is looked at again after as long a pause: those
 # that run beside it need the processors in order to make it true.
 POLL_S_MAX = 0.5
-# The limit for a wait that will never end. It is wide, since other tests may use the processors.
+# The limit for a wait that will never end. It is wide, since other tests may use the processors: it
+# is no promise of the product, and such a promise has a limit of its own.
 WITHIN_S = 60.0
 
 

@@ -120,7 +120,8 @@ def test_the_files_hold_exactly_what_the_ledger_expects(
             act(desk.writer, action, size)
         desk.writer.close()
         desk.ledger.close()
-        verdict = check(desk.expected(), [collected(Path(name), source, desk.content())])
+        expected = Expected.read(desk.folder / "ledger")
+        verdict = check(expected, [collected(Path(name), source, desk.content())])
 
         assert verdict.explain() == ""
         assert verdict.lines == desk.writer.next_seq

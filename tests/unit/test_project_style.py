@@ -62,6 +62,21 @@ def test_test_files_have_names_of_their_own() -> None:
     assert sorted(names) == sorted(set(names))
 
 
+def test_the_readers_wheel_is_of_the_same_version_and_asks_for_the_same() -> None:
+    """Both hold the same package: what one needs of a library, the other does as well."""
+    whole, reader = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        for folder in ("", "core")
+    )
+    pairs = [(reader["dependencies"], whole["dependencies"])]
+    optional = reader["optional-dependencies"]
+    pairs += [(optional["yaml"], whole["dependencies"])]
+    pairs += [(optional["nkeys"], whole["optional-dependencies"]["nkeys"])]
+
+    assert reader["version"] == whole["version"]
+    assert [each for needed, known in pairs for each in needed if each not in known] == []
+
+
 def test_no_test_has_less_time_than_all_have() -> None:
     """The limit is a net for hangs, on a machine that is busy as well: it measures nothing."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())

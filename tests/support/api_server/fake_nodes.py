@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cluster.bare import binaries
 from cluster.handle import Cluster
+from waiting import WITHIN_S
 
 LABEL = "type"
 VALUE = "kwok"
@@ -17,7 +18,6 @@ TAINT = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 TOLERATION = {"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}
 SELECTOR = {LABEL: VALUE}
 PODS_PER_NODE = "1000"
-END_DEADLINE_S = 10.0
 LEASE_S = 40
 
 
@@ -42,7 +42,7 @@ def fake_nodes(cluster: Cluster, count: int, log: Path) -> Iterator[tuple[str, .
         finally:
             cluster.kubectl("delete", "nodes", "--wait=false", *names, check=False)
             process.terminate()
-            process.wait(END_DEADLINE_S)
+            process.wait(WITHIN_S)
 
 
 def _node(name: str) -> dict[str, object]:

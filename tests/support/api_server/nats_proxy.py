@@ -15,10 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from api_server.writes import Writes
+from waiting import WITHIN_S
 
 CHUNK_BYTES = 64 * 1024
-START_DEADLINE_S = 5.0
-STOP_DEADLINE_S = 5.0
 LINE_BYTES_MAX = 64 * 1024
 # What changes JetStream: these requests of its API, and each message that wants an acknowledgement;
 # below `_lp.` parts are asked how they are, which changes nothing.
@@ -43,7 +42,7 @@ class NatsProxy:
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run, name="nats-proxy", daemon=True)
         self._thread.start()
-        assert self._is_up.wait(START_DEADLINE_S), "the proxy did not start"
+        assert self._is_up.wait(WITHIN_S), "the proxy did not start"
         return self
 
     def __exit__(
@@ -54,7 +53,7 @@ class NatsProxy:
     ) -> None:
         assert self._thread is not None
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(STOP_DEADLINE_S)
+        self._thread.join(WITHIN_S)
 
     @property
     def url(self) -> str:

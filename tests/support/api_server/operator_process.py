@@ -17,8 +17,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from log_tails import tail_of
+from waiting import WITHIN_S
 
-END_DEADLINE_S = 20.0
 LOG_TAIL_BYTES = 8000
 PR_SET_PDEATHSIG = 1
 
@@ -102,7 +102,7 @@ class OperatorProcess:
     def ended(self) -> int | None:
         """Return its exit code once it has ended by itself, None where it does not."""
         assert self._process is not None
-        self._process.join(END_DEADLINE_S)
+        self._process.join(WITHIN_S)
         return self._process.exitcode
 
     def freeze(self) -> None:

@@ -23,9 +23,8 @@ from aiohttp import web
 
 from api_server.writes import Writes
 from logpipeline_operator.cluster.client import configuration
+from waiting import WITHIN_S
 
-START_DEADLINE_S = 10.0
-STOP_DEADLINE_S = 10.0
 BODY_BYTES_MAX = 8 * 1024 * 1024
 ASKED_SHOWN_MAX = 30
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -126,7 +125,7 @@ class ClusterProxy:
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run, name="cluster-proxy", daemon=True)
         self._thread.start()
-        assert self._is_up.wait(START_DEADLINE_S), "the proxy did not start"
+        assert self._is_up.wait(WITHIN_S), "the proxy did not start"
         return self
 
     def __exit__(
@@ -137,7 +136,7 @@ class ClusterProxy:
     ) -> None:
         assert self._thread is not None
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(STOP_DEADLINE_S)
+        self._thread.join(WITHIN_S)
 
     def kubeconfig_for(self, folder: Path, *, namespace: str = "default") -> Path:
         """Write a kubeconfig that leads here, and return where it is."""

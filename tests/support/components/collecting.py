@@ -43,7 +43,6 @@ GROUP = "main"
 STREAM_BASE = "LOGS"
 BUCKET = "state"
 GENERATION = "0123456789abcdef"
-WITHIN_S = 15.0
 
 
 def config_for(
@@ -180,7 +179,7 @@ class Pipeline:
             return await self.committed(partition) >= sequence
 
         what = f"partition {partition} committed to {sequence}"
-        await eventually(is_committed, within_s=WITHIN_S, what=what)
+        await eventually(is_committed, what=what)
 
     async def commit_one(self, server: EmbeddedServer, folder: Path, source: Source) -> None:
         """Have ``collector-0`` commit the line ``one`` of *source* in *folder*, and end."""
@@ -196,7 +195,7 @@ class Pipeline:
             record = await self.epoch(partition)
             return record is not None and record.owner == member and not record.released
 
-        await eventually(is_owned, within_s=WITHIN_S, what=f"{member} has partition {partition}")
+        await eventually(is_owned, what=f"{member} has partition {partition}")
 
     async def dead_letters(self) -> list[dict[str, str]]:
         """Return the headers of all dead letters."""

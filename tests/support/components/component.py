@@ -18,10 +18,8 @@ import warm
 from log_tails import tail_of
 from logpipeline_cli.local.parts import PARENT_VARIABLE
 from ports import free_port
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
-READY_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 30.0
 HTTP_TIMEOUT_S = 2.0
 LOG_TAIL_BYTES = 6000
 POLL_S = 0.02
@@ -102,12 +100,12 @@ class Component:
         assert self._process is not None
         self._process.terminate()
 
-    async def stop(self, deadline_s: float = STOP_DEADLINE_S) -> int:
+    async def stop(self, deadline_s: float = WITHIN_S) -> int:
         """Ask it to stop, and return its exit code."""
         self.terminate()
         return await self.wait(deadline_s)
 
-    async def wait(self, deadline_s: float = STOP_DEADLINE_S) -> int:
+    async def wait(self, deadline_s: float = WITHIN_S) -> int:
         """Return the exit code once it has ended.
 
         Raises:
@@ -121,7 +119,7 @@ class Component:
             raise AssertionError(f"{self.name} did not end:\n{self.log_tail()}") from None
         return code
 
-    async def ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
+    async def ready(self, deadline_s: float = WITHIN_S) -> None:
         """Return once it says that it is ready.
 
         Raises:

@@ -94,7 +94,6 @@ async def arrived(folder: Path, host: str, lines: list[str]) -> None:
     """Return when `consumer` has written exactly *lines* of *host*."""
     await eventually(
         lambda: len(collected(folder, host)) >= len(lines),
-        within_s=20.0,
         what=f"{len(lines)} lines of {host}",
     )
     assert collected(folder, host) == lines

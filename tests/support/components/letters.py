@@ -103,7 +103,7 @@ class Lettered:
             return await self.stored() >= until
 
         try:
-            await eventually(is_given_up, within_s=20, what="messages are given up")
+            await eventually(is_given_up, what="messages are given up")
         finally:
             await reader.close()
             # Only an answer shows that the server knows: else its open pulls take what follows.
@@ -125,7 +125,7 @@ class Lettered:
             is_settled = not any(is_advisory(name) for name in counts)
             return is_settled and sum(counts.values()) == count
 
-        await eventually(are_there, within_s=30, what=f"{count} letters")
+        await eventually(are_there, what=f"{count} letters")
 
 
 @asynccontextmanager

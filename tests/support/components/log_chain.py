@@ -96,16 +96,22 @@ class Folder:
     def take(self, listing: Listing) -> Chain:
         """Take in *listing*, which may be out of date."""
         self._listing = listing
+        chain = self.begin()
+        chain.update(listing, self.now_s)
+        return chain
+
+    def begin(self) -> Chain:
+        """Return the chain; it is made where there is none, of what the former process saved."""
         if self._chain is None:
+            assert self._listing is not None
             self._chain = Chain(
-                listing.id,
+                self._listing.id,
                 saved=self.saved,
                 read_from=self.read_from,
                 limits=self.limits,
                 watermark=self.watermark,
                 redactor=self._redactor,
             )
-        self._chain.update(listing, self.now_s)
         return self._chain
 
     def read(self) -> list[Chunk]:

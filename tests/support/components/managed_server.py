@@ -30,7 +30,6 @@ from waiting import eventually
 PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in credentials.ROLES}
 CALLOUT_PASSWORD = "-callout-0123456789abcdef"
 TABLE_PASSWORD = "-table-0123456789abcdef"
-START_DEADLINE_S = 20.0
 # The hash of the Secret, which the operator takes.
 USERS = "0123456789abcdef" * 2
 
@@ -109,7 +108,7 @@ class Managed:
         """Start the server, and return when it is healthy."""
         self.pids.append(self.process.enter_context(server(self.folder)))
         below = nats_conf.pages(USERS)
-        await eventually(lambda: is_healthy(self.monitor, below), within_s=START_DEADLINE_S)
+        await eventually(lambda: is_healthy(self.monitor, below))
 
 
 @asynccontextmanager

@@ -26,13 +26,9 @@ from logpipeline.layout import Layout, RunRecord
 from logpipeline.listing import files_below
 from logpipeline_collector.files.intents import TEMPORARY_SUFFIX
 from specs import KEEPS_ALL, merged
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 COMMAND = [sys.executable, "-m", "logpipeline_cli"]
-START_WITHIN_S = 30.0
-ARRIVE_WITHIN_S = 30.0
-STOP_WITHIN_S = 40.0
-COMMAND_WITHIN_S = 30.0
 LOG_CHARACTERS_MAX = 6000
 
 
@@ -124,13 +120,13 @@ class PipelineUp:
             ready = await asyncio.gather(*(asyncio.to_thread(_is_ready, part) for part in parts))
             return bool(parts) and all(ready)
 
-        await eventually(all_run, within_s=START_WITHIN_S, what="up runs")
+        await eventually(all_run, what="up runs")
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop, and return its exit code."""
         assert self._process is not None
         self._process.send_signal(number)
-        return await asyncio.to_thread(self._process.wait, STOP_WITHIN_S)
+        return await asyncio.to_thread(self._process.wait, WITHIN_S)
 
     def pids(self) -> dict[str, int]:
         """Return the process of each part, as ``run.json`` says it."""
@@ -169,7 +165,7 @@ class PipelineUp:
     async def run_bytes(self, *words: str) -> bytes:
         """Return what another command prints, byte for byte; it must succeed."""
         given = [*words, "--data", str(self.layout.data)]
-        done = await asyncio.to_thread(warm.run, given, timeout_s=COMMAND_WITHIN_S)
+        done = await asyncio.to_thread(warm.run, given, timeout_s=WITHIN_S)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -226,7 +222,6 @@ class PipelineUp:
         wanted = list(lines)
         await eventually(
             lambda: len(self.collected(name)) >= len(wanted),
-            within_s=ARRIVE_WITHIN_S,
             what=f"{len(wanted)} lines arrive",
         )
         assert self.collected(name) == wanted
@@ -267,4 +262,4 @@ def _is_ready(part: RunningPart) -> bool:
 
 async def run_command(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the command ``logpipeline *words*``, and return how it ended."""
-    return await asyncio.to_thread(warm.run_text, words, timeout_s=COMMAND_WITHIN_S)
+    return await asyncio.to_thread(warm.run_text, words, timeout_s=WITHIN_S)

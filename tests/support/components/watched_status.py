@@ -72,6 +72,7 @@ def partition(number: int = 0, **fields: Any) -> dict[str, Any]:
         "partition": number,
         "stream": f"LOGS_{number}",
         "is_there": True,
+        "is_known": True,
         "messages": 0,
         "bytes": 0,
         "last_sequence": 0,
@@ -101,6 +102,7 @@ def status(**fields: Any) -> dict[str, Any]:
         "readers": [],
         "tables": [],
         "conflicts": [],
+        "unanswered": {},
         "deadLetterRoom": {
             "messages": 0,
             "bytes": 0,

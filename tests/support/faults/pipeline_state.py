@@ -12,12 +12,9 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.records import EpochRecord, assign, epoch_key
 from logpipeline.spec import LogPipeline
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 T = TypeVar("T")
-
-ANSWERED_WITHIN_S = 30.0
-OWNED_WITHIN_S = 30.0
 
 
 class PipelineState:
@@ -30,7 +27,7 @@ class PipelineState:
         self._names = pipeline.names
         self._partitions = max(pipeline.spec.partitions, 1)
 
-    async def owned(self, members: Sequence[str], *, within_s: float = OWNED_WITHIN_S) -> None:
+    async def owned(self, members: Sequence[str], *, within_s: float = WITHIN_S) -> None:
         """Return when each of *members* owns what an assignment among them gives it."""
         wanted = assign(list(members), partitions=self._partitions, generation=0)
 
@@ -49,7 +46,7 @@ class PipelineState:
         return {number: record.owner for number, record in records.items() if not record.released}
 
     async def committed(
-        self, at_least: Mapping[int, int] | None = None, *, within_s: float = OWNED_WITHIN_S
+        self, at_least: Mapping[int, int] | None = None, *, within_s: float = WITHIN_S
     ) -> None:
         """Return when each partition is committed up to the sequence *at_least*; by default up to
         what is stored now.
@@ -100,4 +97,4 @@ async def answered(look: Callable[[], Awaitable[T]]) -> T:
         except (NotSent, OutcomeUnknown, ApiError) as error:
             raise AssertionError(str(error)) from error
 
-    return (await eventually(attempt, within_s=ANSWERED_WITHIN_S, what="the server answers"))[0]
+    return (await eventually(attempt, what="the server answers"))[0]

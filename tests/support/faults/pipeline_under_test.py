@@ -33,13 +33,11 @@ from logpipeline.spec import LogPipeline, load
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from logpipeline_demo.verdict import Verdict
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 CONNECT_PATIENCE_S = 10
 # When all faults are over, everything written must be collected within this time.
 CONVERGE_WITHIN_S = 60.0
-WRITE_WITHIN_S = 60.0
-STATUS_WITHIN_S = 30.0
 EXPLAINED_MAX = 8
 LOOK_EVERY_S = 0.15
 
@@ -139,7 +137,7 @@ class PipelineUnderTest:
     async def apply(self) -> None:
         """Make JetStream as the resource says, as a user does."""
         words = ["apply", "-f", str(self.resource), "--nats", self.server.url]
-        done = await asyncio.to_thread(warm.run_text, words, timeout_s=WRITE_WITHIN_S)
+        done = await asyncio.to_thread(warm.run_text, words, timeout_s=WITHIN_S)
         assert done.returncode == 0, done.stdout + done.stderr
 
     async def status(self) -> dict[str, Any]:
@@ -156,7 +154,7 @@ class PipelineUnderTest:
 
     async def _asked(self, *options: str) -> subprocess.CompletedProcess[str]:
         words = ["status", "-f", str(self.resource), "--nats", self.server.url, *options]
-        return await asyncio.to_thread(warm.run_text, words, timeout_s=STATUS_WITHIN_S)
+        return await asyncio.to_thread(warm.run_text, words, timeout_s=WITHIN_S)
 
     async def run(self) -> None:
         """Start everything, and return when lines flow."""
@@ -192,9 +190,7 @@ class PipelineUnderTest:
         """Return when so many more lines were written, as fast as can be or at the usual pace."""
         enough = self.writers.lines + lines
         with self.writers.hurried() if hurried else nullcontext():
-            await eventually(
-                lambda: self.writers.lines >= enough, within_s=WRITE_WITHIN_S, what=f"{lines} lines"
-            )
+            await eventually(lambda: self.writers.lines >= enough, what=f"{lines} lines")
 
     async def settle(
         self,
@@ -249,15 +245,19 @@ class PipelineUnderTest:
         await eventually(are_there, what="the server has lines")
 
     async def quiet(self, *, within_s: float = CONVERGE_WITHIN_S) -> None:
-        """Stop writing, and return when no part has anything left to do, or *within_s*: then the
-        oracle has the last word.
+        """Stop writing, and return when no part has anything left to do, or one that others wait
+        for has ended, or *within_s*: then the oracle has the last word.
         """
         await asyncio.to_thread(self.writers.close)
         deadline = time.monotonic() + within_s
+        shippers = [self.components[name] for name in self.shippers]
+        collectors = [self.components[name] for name in self.members if name in self.components]
         while time.monotonic() < deadline:
             # Its numbers are up to a second old: what was written last may not be in them.
             await asyncio.sleep(LOOK_EVERY_S)
-            pages = [await self.components[name].metrics() for name in self.shippers]
+            if not all(component.is_running for component in (*shippers, *collectors)):
+                return
+            pages = [await shipper.metrics() for shipper in shippers]
             backlog = sum(page.get("backlog_bytes", 1) for page in pages)
             stored, records = await self.state.stored(), await self.state.records()
             committed = {number: record.position.sequence for number, record in records.items()}

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from waiting import WITHIN_S
+
 CHUNK_BYTES = 64 * 1024
-START_DEADLINE_S = 5.0
 
 
 @dataclass(eq=False)
@@ -47,7 +48,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._is_up.wait(START_DEADLINE_S), "the proxy did not start"
+        assert self._is_up.wait(WITHIN_S), "the proxy did not start"
         return self
 
     def __exit__(

@@ -5,6 +5,7 @@ under test.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -27,6 +28,8 @@ REPLICATED: dict[str, Any] = {"stream": {"replicas": SERVERS}}
 # Streams reserve their greatest size: no test depends on how much disk is free.
 STORE_BYTES = 1 << 40
 READY_WITHIN_S = 60.0
+# As long as kubelet's own grace.
+STOPS_WITHIN_S = 30.0
 
 
 class ServerCluster:
@@ -85,6 +88,7 @@ class ServerCluster:
         folder.mkdir(parents=True, exist_ok=True)
         config = {
             "server_name": f"server-{number}",
+            "server_tags": [f"server-{number}"],
             "listen": f"127.0.0.1:{self._ports[number]}",
             "jetstream": {
                 "store_dir": str(self.store_of(number)),
@@ -109,10 +113,14 @@ class ServerCluster:
         process.wait()
 
     async def stop_one(self, number: int) -> None:
-        """End one server in good order, as a rolling restart does."""
-        process = self._running.pop(number)
+        """End one server in good order, as a rolling restart does. One that has not ended after
+        `STOPS_WITHIN_S` is killed, as kubelet kills it.
+        """
+        process = self._running[number]
         process.terminate()
-        await asyncio.to_thread(process.wait)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(process.wait, STOPS_WITHIN_S)
+        self.kill_one(number)
 
     def freeze_one(self, number: int) -> None:
         """Stop one server from running; its connections stay."""
@@ -135,7 +143,15 @@ class ServerCluster:
 
 def replicated(folder: Path, seed: int, servers: ServerCluster) -> PipelineUnderTest:
     """Return a pipeline whose streams have a replica on each of *servers*."""
-    pipeline = PipelineUnderTest(folder, Shape(seed=seed, spec=REPLICATED))
+    return _on(servers, PipelineUnderTest(folder, Shape(seed=seed, spec=REPLICATED)))
+
+
+def spread(folder: Path, seed: int, servers: ServerCluster) -> PipelineUnderTest:
+    """Return a pipeline each of whose streams is on one of *servers* alone."""
+    return _on(servers, PipelineUnderTest(folder, Shape(seed=seed)))
+
+
+def _on(servers: ServerCluster, pipeline: PipelineUnderTest) -> PipelineUnderTest:
     pipeline.server = servers  # type: ignore[assignment]  # it has what the pipeline uses of one
     pipeline.urls.update({name: servers.url_of(number) for number, name in enumerate(PARTS)})
     return pipeline

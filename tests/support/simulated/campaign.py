@@ -15,7 +15,6 @@ its story told; `--keep` writes it down as a test.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from resumed import note, rows_by
 from simulated.forks import Job, Lived, lives, repeatable
 from simulated.mutations import DEFECTS
 from simulated.planting import Search, plant, play_all, show_known
@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def _live(options: argparse.Namespace) -> int:
-    began_s, total, done = time.time(), Sum(), _done(options.resume)
+    began_s, total, done = time.time(), Sum(), rows_by("seed", options.resume)
     for said in done.values():
         total.add(said, options.rounds)
 
@@ -119,9 +119,8 @@ def _live(options: argparse.Namespace) -> int:
         if life.problem:
             total.failed.append(life)
             print(f"seed {life.job.shape.seed} fails", flush=True)
-        elif options.resume is not None:
-            with options.resume.open("a") as file:
-                file.write(json.dumps(life.said) + "\n")
+        else:
+            note(life.said, options.resume)
     print(total.table())
     speed = total.hours * 3600 / max(total.cpu_s, 0.1)
     print(
@@ -135,13 +134,6 @@ def _live(options: argparse.Namespace) -> int:
         if options.keep:
             kept(short, REGRESSIONS)
     return 1 if total.failed else 0
-
-
-def _done(path: Path | None) -> dict[int, dict[str, Any]]:
-    if path is None or not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {row["seed"]: row for row in rows}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -192,7 +192,7 @@ class Demands:
                 found.append(f"{name} keeps {len(scratch)} files without a name")
         for name in world.stream_names():
             consumers = list(world.server.streams[name].consumers)
-            if len(consumers) != (world.shape.partitions if world.shape.is_single else 1):
+            if len(consumers) != world.shape.stream_partitions:
                 found.append(f"{name} has the consumers {consumers}")
         for name in world.processes:
             count = world.disk.open_count(world.loop.pid_of(name))

@@ -193,14 +193,20 @@ async def stuck(world: World, fault: Fault) -> None:
 
 
 async def lag(world: World, fault: Fault) -> None:
-    """Direct gets are answered by a replica that lags."""
-    names = [*world.stream_names(), *(n for n in world.server.streams if n.startswith("KV_"))]
+    """Direct gets are answered by a replica that lags: of all streams, or of all but the bucket, by
+    which a successor would see that something is missing.
+    """
     now_ns = world.server.now_ns()
-    for name in names:
-        world.server.streams[name].replica_ns = now_ns
+    streams = [
+        stream
+        for name, stream in world.server.streams.items()
+        if fault.count % 2 or not name.startswith("KV_")
+    ]
+    for stream in streams:
+        stream.replica_ns = now_ns
     await asyncio.sleep(fault.seconds / 2)
-    for name in names:
-        world.server.streams[name].replica_ns = None
+    for stream in streams:
+        stream.replica_ns = None
 
 
 async def move(world: World, fault: Fault) -> None:

@@ -22,6 +22,7 @@ from logpipeline_collector import (
     partition_writer,
     recovery,
     snapshot_schedule,
+    snapshots,
     sources,
     stream_position,
     stream_reader,
@@ -300,6 +301,10 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "successor_learns_nothing_from_headers": _value(takeover, "catch_up", _nothing_caught_up),
     "snapshot_is_not_taken_over": _value(takeover, "import_snapshot", lambda owned, found: None),
     "snapshot_is_empty": _returns(partition_writer.PartitionWriter, "export_sources", b""),
+    "lagging_replica_of_the_snapshots_is_believed": _value(
+        snapshots, "certain_message", lambda js, stream, sequence: js.message(stream, sequence)
+    ),
+    "lagging_replica_of_the_bucket_is_believed": _returns(takeover, "is_outdated", False),
     "snapshot_is_never_written": _value(snapshot_schedule, "write_snapshot", _nothing_written),
     "learned_batches_are_forgotten": _returns(Intake, "learn", None),
     # reading a stream

@@ -132,7 +132,8 @@ def bounds(world: World) -> list[str]:
     tasks = world.loop.tasks_by_process()
     wrong += [f"{pid} has {count} tasks" for pid, count in tasks.items() if count > TASKS_MAX]
     for stream in world.stream_names():
-        if (count := len(world.server.streams[stream].consumers)) > CONSUMERS_MAX:
+        count = len(world.server.streams[stream].consumers)
+        if count > CONSUMERS_MAX * world.shape.stream_partitions:
             wrong.append(f"{stream} has {count} consumers")
     for host, part in world.shippers.items():
         shared = part._shared

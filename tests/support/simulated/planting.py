@@ -46,8 +46,8 @@ def of_script(name: str, defect: str | None = None, *, seed: int = 1) -> Job:
     return Job(replace(SCRIPTS[name].shape, seed=seed), defect=defect, script=name)
 
 
-def of_seed(seed: int, rounds: int, defect: str) -> Job:
-    """Return the job that lives through the world of *seed* with *defect*."""
+def of_seed(seed: int, rounds: int, defect: str | None = None) -> Job:
+    """Return the job that lives through the world of *seed*, with *defect* if one is given."""
     kinds = MIXTURES[seed % len(MIXTURES)]
     return Job(Shape(seed, rounds=rounds), every_s=EVERY_S, kinds=kinds, defect=defect)
 

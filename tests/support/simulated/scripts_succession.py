@@ -12,6 +12,8 @@ DEAD_S = 30.0
 # Longer than the server remembers the ids of messages.
 WINDOW_S = 130.0
 TOLD_WITHIN_S = 5.0
+# A replica lags for less.
+LAG_S = 5.0
 
 
 @play(
@@ -51,6 +53,53 @@ async def given_away_and_back(s: Stage) -> None:
     await s.owned_by(OWNER)
     await s.ship(3)
     await s.collected()
+
+
+@play("lagging_replica_of_the_snapshots_is_believed")
+async def snapshots_lag_while_it_is_given_away(s: Stage) -> None:
+    """The last snapshot of the owner is not on a replica yet, and messages before it are trimmed:
+    its successor has to wait for the snapshot.
+    """
+    await s.begun()
+    await s.ship_each(3)
+    await s.collected()
+    await s.until(lambda: s.record.snapshot_at >= s.stream.last, "there is a snapshot of it")
+    s.trim()
+    s.lag(s.snapshots)
+    await s.ship(4)
+    await s.collected()
+    s.give(OTHER)
+    await s.sleep(LAG_S)
+    s.keep_up(s.snapshots)
+    await s.owned_by(OTHER)
+    s.check(not s.record.begun_ns, "it knows the sources")
+    await s.ship(4)
+    await s.collected()
+
+
+@play("lagging_replica_of_the_bucket_is_believed")
+async def bucket_lags_while_an_owner_comes_back(s: Stage) -> None:
+    """An owner dies between its commit and the record, and another one begins before that commit.
+    When the first one is back, and is given nothing, it cannot see that yet.
+    """
+    s.explained.successions = True
+    await s.begun()
+    await s.ship(4)
+    await s.collected()
+    dead = s.trap(OWNER, "collector.before-swap", lambda: s.kill(OWNER))
+    s.write(4)
+    await s.sprung(dead)
+    s.give(OTHER)
+    await s.owned_by(OTHER, DEAD_S)
+    s.lag(s.bucket)
+    await s.ship(4)
+    await s.collected()
+    s.start(OWNER)
+    await s.sleep(LAG_S)
+    s.keep_up(s.bucket)
+    await s.sleep(LAG_S)
+    found = await s.books()
+    s.check(not found.wrong, f"what it wrote in vain is gone: {found.wrong[:3]}")
 
 
 @play("owner_releases_before_it_commits")

@@ -67,6 +67,16 @@ class Stage:
         return self.world.server.streams[self.world.stream_names()[0]]
 
     @property
+    def snapshots(self) -> str:
+        """The name of the stream of snapshots."""
+        return self.world._names.snapshot_stream
+
+    @property
+    def bucket(self) -> str:
+        """The name of the stream of the state bucket."""
+        return f"KV_{self.world._names.state_bucket}"
+
+    @property
     def record(self) -> EpochRecord:
         """The record of the partition's owner."""
         return self.demands.records[0]
@@ -231,6 +241,14 @@ class Stage:
     def lose_tail(self, count: int) -> None:
         """Let the server come back without its last *count* messages."""
         self.world.server.lose_tails({self.stream.name: count})
+
+    def lag(self, stream: str) -> None:
+        """Let the replicas of *stream*, which answer direct gets, store nothing from now on."""
+        self.world.server.streams[stream].replica_ns = self.world.server.now_ns()
+
+    def keep_up(self, stream: str) -> None:
+        """Undo `lag`."""
+        self.world.server.streams[stream].replica_ns = None
 
     def forge(self, sequence: int) -> None:
         """Have another client publish what it made up, for bytes in the middle of the batch at

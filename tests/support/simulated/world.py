@@ -78,6 +78,11 @@ class Shape:
     # Whether one stream holds all partitions.
     is_single: bool = False
 
+    @property
+    def stream_partitions(self) -> int:
+        """How many partitions one stream holds."""
+        return self.partitions if self.is_single else 1
+
 
 def with_one_stream(shape: Shape) -> Shape:
     """Return *shape* with one stream for three partitions, which are idle for a while again and
@@ -463,7 +468,8 @@ class World:
                     "rotation": {"maxBytes": 65536},
                 },
                 "local": {"shippers": shippers},
-                **({"stream": {"layout": "single"}} if self.shape.is_single else {}),
+                # Replicas may lag.
+                "stream": {"replicas": 3, **({"layout": "single"} if self.shape.is_single else {})},
                 **({"batch": {"maxBytes": size}} if (size := self.shape.batch_bytes) else {}),
             },
         }

@@ -117,14 +117,14 @@ class Place:
 
     @property
     def is_catalog_locked(self) -> bool:
-        """Whether somebody writes the catalogue just now. It is a file here, and one process that
-        is suspended in the midst of that keeps all others out; a server would end its transaction.
+        """Whether a process has a lock on the catalogue. It is a file here: if that process is
+        suspended, all others wait for the lock. A server would end its transaction.
         """
         if self.format == "delta":
             return False
         connection = sqlite3.connect(f"{self.folder}/catalog.db", timeout=0)
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError:
             return True
         finally:

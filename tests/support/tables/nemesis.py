@@ -224,8 +224,8 @@ class Nemesis:
     def _freeze(self, pid: int) -> None:
         while True:
             os.kill(pid, signal.SIGSTOP)
-            # A moment later it stands still.
-            time.sleep(POLL_S)
+            # Only what stands still cannot lock it a moment later.
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             if not self._place.is_catalog_locked:
                 return
             os.kill(pid, signal.SIGCONT)

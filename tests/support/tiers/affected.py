@@ -74,7 +74,7 @@ def touched_tests(changed: Collection[str], root: Path = ROOT) -> list[str]:
     if not changed:
         return []
     sources = {
-        str(path.relative_to(root)): _read(path)
+        str(path.relative_to(root)): read(path)
         for folder in ("tests", *SOURCES)
         for path in (root / folder).rglob("*.py")
     }
@@ -149,7 +149,8 @@ def _module_of(file: str) -> str:
     return file
 
 
-def _read(path: Path) -> Source:
+def read(path: Path) -> Source:
+    """Return what the Python file *path* refers to."""
     found = Source()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     # What a package imports at its first use is not there for all who import a part of it.

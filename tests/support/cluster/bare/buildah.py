@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import json
 import shutil
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cluster.bare import places
 from cluster.bare.running import ToolError, run
 
 # What a machine behind a proxy needs so that steps of a build may fetch packages.
 MACHINE_FILES = ("/etc/ssl/certs", "/etc/pip.conf")
+ALGORITHM = "sha256:"
+DIGEST_CHARS = 64
 
 
 def build(
@@ -60,28 +65,54 @@ def forget_steps(*, older_than_s: float) -> None:
 
 
 def pack(tags: Sequence[str], archive: Path) -> None:
-    """Write the images *tags* into one *archive*; layers that they share stand in it once."""
+    """Write the images *tags* into one *archive*, an OCI layout. Layers that they share are in it
+    once. Layers are not compressed: that takes minutes on a busy machine.
+    """
     archive.parent.mkdir(parents=True, exist_ok=True)
-    layout = archive.with_suffix(".unfinished")
+    folder = archive.with_suffix(".unfinished")
     unfinished = archive.with_suffix(".unfinished.tar")
-    shutil.rmtree(layout, ignore_errors=True)
-    for one in tags:
-        # Compressing costs more than copying within a machine.
-        _buildah("push", "--disable-compression", "--format", "oci", one, f"oci:{layout}:{one}")
-    _name_images(layout / "index.json")
+    # A build that was killed leaves it behind.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    manifests: list[dict[str, Any]] = []
+    blobs: dict[str, Path] = {}
+    for number, tag in enumerate(tags):
+        image = folder / str(number)
+        # Debian's buildah ignores --disable-compression for `oci:`, but not for `dir:`.
+        _buildah("push", "--disable-compression", "--format", "oci", tag, f"dir:{image}")
+        manifests.append(_described(tag, image / "manifest.json"))
+        blobs |= {file.name: file for file in image.iterdir() if len(file.name) == DIGEST_CHARS}
+        blobs[manifests[-1]["digest"].removeprefix(ALGORITHM)] = image / "manifest.json"
     with tarfile.open(unfinished, "w") as file:
-        file.add(layout, arcname=".")
-    shutil.rmtree(layout)
+        _add(file, "oci-layout", {"imageLayoutVersion": "1.0.0"})
+        _add(file, "index.json", {"schemaVersion": 2, "manifests": manifests})
+        for digest, blob in blobs.items():
+            file.add(blob, arcname=f"blobs/sha256/{digest}")
+    shutil.rmtree(folder)
     unfinished.rename(archive)
 
 
-def _name_images(index: Path) -> None:
-    """Write names where containerd takes them as they are, instead of putting a prefix before."""
-    content = json.loads(index.read_text())
-    for manifest in content["manifests"]:
-        notes = manifest["annotations"]
-        notes["io.containerd.image.name"] = notes["org.opencontainers.image.ref.name"]
-    index.write_text(json.dumps(content))
+def _described(tag: str, manifest: Path) -> dict[str, Any]:
+    """Return the entry of the image *tag* in an index. It has the name twice: containerd puts a
+    prefix before the standard one, unless its own is there.
+    """
+    content = manifest.read_bytes()
+    return {
+        "mediaType": json.loads(content)["mediaType"],
+        "digest": ALGORITHM + hashlib.sha256(content).hexdigest(),
+        "size": len(content),
+        "annotations": {
+            "org.opencontainers.image.ref.name": tag,
+            "io.containerd.image.name": tag,
+        },
+    }
+
+
+def _add(archive: tarfile.TarFile, name: str, content: dict[str, Any]) -> None:
+    encoded = json.dumps(content).encode()
+    member = tarfile.TarInfo(name)
+    member.size = len(encoded)
+    archive.addfile(member, io.BytesIO(encoded))
 
 
 def _buildah(verb: str, *arguments: str) -> str:

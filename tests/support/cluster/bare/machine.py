@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -13,10 +14,10 @@ from cluster.bare.network import Addresses
 from cluster.bare.places import ClusterPlaces
 from cluster.bare.running import wait_until
 from cluster.bare.state import Process
+from cluster.bare.supervisor import GARBAGE
 from descendants import kill_if_there
 
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
-START_DEADLINE_S = 10.0
 # A process in an uninterruptible wait for the disk holds its namespace up.
 END_DEADLINE_S = 60.0
 
@@ -80,6 +81,7 @@ class Machine:
         with (self.places.process_logs(self.name) / "node.log").open("ab") as log:
             process = subprocess.Popen(
                 [*unshare, *init],
+                env={**os.environ, **GARBAGE},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -95,7 +97,7 @@ class Machine:
         def is_apart() -> bool:
             return Path(f"/proc/{outer}/ns/net").readlink() != own and bool(_children(outer))
 
-        wait_until(is_apart, what=f"namespaces of {self.name}", within_s=START_DEADLINE_S)
+        wait_until(is_apart, what=f"namespaces of {self.name}")
         self._write_processes([*_children(outer), outer])
         network.connect(self.places.name, self.addresses, self.index, outer)
 

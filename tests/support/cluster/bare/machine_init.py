@@ -17,7 +17,7 @@ from typing import Any
 POLL_S = 0.05
 # As systemd does it: a program that fails at once is not started in a hot loop.
 RESTART_AFTER_S = 1.0
-CONNECT_DEADLINE_S = 30.0
+CONNECT_DEADLINE_S = 60.0
 
 
 def main(plan: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cluster.bare.containers import BESIDE_CONTAINERS
 from cluster.bare.control_plane import DOMAIN, client_file
 from cluster.bare.images import PAUSE
 from cluster.bare.machine import Program
@@ -35,7 +36,10 @@ def programs(
     proxy = json.dumps(_proxy(places, addresses), indent=2)
     (folder / "kube-proxy.json").write_text(proxy)
     return [
-        Program("containerd", ("containerd", "--config", str(folder / "containerd.toml"))),
+        Program(
+            "containerd",
+            (*BESIDE_CONTAINERS, "containerd", "--config", str(folder / "containerd.toml")),
+        ),
         Program(
             "kubelet",
             (

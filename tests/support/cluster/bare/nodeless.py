@@ -24,7 +24,6 @@ from ports import free_port
 
 NAME = places.MACHINE
 ADDRESS = "127.0.0.1"
-START_DEADLINE_S = 20.0
 API_DEADLINE_S = 120.0
 END_DEADLINE_S = 60.0
 ASK_DEADLINE_S = 10.0
@@ -70,7 +69,7 @@ class Host:
             ],
             setsid=True,  # Ctrl-C at the keyboard is not for the cluster
         )
-        wait_until(self._record.exists, what="the supervisor", within_s=START_DEADLINE_S)
+        wait_until(self._record.exists, what="the supervisor")
 
     def processes(self) -> list[Process]:
         """The supervisor; all else ends with it."""

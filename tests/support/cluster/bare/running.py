@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from waiting import WITHIN_S
+
 OUTPUT_CHARS_MAX = 4_000
 POLL_S = 0.1
 
@@ -55,7 +57,7 @@ def succeeds(*command: str | Path) -> bool:
 
 
 def wait_until(
-    condition: Callable[[], bool], *, what: str, within_s: float, hint: str = ""
+    condition: Callable[[], bool], *, what: str, within_s: float = WITHIN_S, hint: str = ""
 ) -> None:
     """Return when *condition* holds.
 

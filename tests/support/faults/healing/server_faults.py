@@ -13,7 +13,6 @@ from faults.healing.one_machine import LOUD, SERVER, Machine, empty, remove
 from waiting import eventually
 
 LOCK = "owner.lock"
-TAKEN_WITHIN_S = 30.0
 
 
 async def _kill(machine: Machine) -> None:
@@ -44,7 +43,7 @@ async def _take_port(machine: Machine) -> None:
             return False
         return True
 
-    await eventually(is_taken, within_s=TAKEN_WITHIN_S, what="the port is a stranger's")
+    await eventually(is_taken, what="the port is a stranger's")
     stranger.listen()
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from faults.rotators.logrotate import program
 from faults.rotators.rotator import LINES, Mode, Quick
 from go_programs import built
+from waiting import WITHIN_S
 
-TURNED_WITHIN_S = 20.0
 POLL_S = 0.001
 ASK_AGAIN_S = 2.0
 MILLISECOND_S = 0.001
@@ -123,7 +123,7 @@ class Saved(Quick):
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TURNED_WITHIN_S
+    deadline = time.monotonic() + WITHIN_S
     while not condition():
         assert time.monotonic() < deadline, "the rotator did not rotate"
         time.sleep(POLL_S)
