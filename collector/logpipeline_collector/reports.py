@@ -25,6 +25,7 @@ from logpipeline_collector.metrics import lag_seconds
 from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.sink import FOR_ROOM, Removed
 from logpipeline_collector.status_question import LossesAsked
+from logpipeline_collector.stream_reader import is_unread
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
@@ -141,17 +142,22 @@ class ProgressReports:
         asked = Question.decode(question.data)
         for owned in self._owned():
             if owned.partition == partition:
-                known = await owned.asked(host, asked)
+                # First: what is committed meanwhile is more than this answer says is stored.
                 end = await self._end_of(owned) if asked.generations is None else 0
+                known = await owned.asked(host, asked)
                 for message in _messages(self._group, owned, asked, known, self._groups(), end):
                     await self._connection.answer(question, message)
 
     async def _end_of(self, owned: OwnedPartition) -> int:
-        """Return the last sequence of a stream that holds others as well, 0 for another one: behind
-        it nothing was stored when the question came.
+        """Return the sequence behind which nothing of the partition was stored when the question
+        came. The last delivery does not say it: what was stored since may still be on its way, and
+        a shipper that lost its positions would send it under another name.
         """
-        info = await self._js.stream_info(owned.stream) if owned.subjects else None
-        return int(info["state"]["last_seq"]) if info is not None else 0
+        info = await self._js.stream_info(owned.stream)
+        last = int(info["state"]["last_seq"]) if info is not None else 0
+        read = owned.committed.sequence
+        is_more = await is_unread(self._js, owned.stream, owned.subjects, read=read, last=last)
+        return last if is_more else read
 
 
 def _messages(
@@ -166,9 +172,8 @@ def _messages(
     be read ends with the sequence *end*, if that is given.
     """
     stream, pending = owned.stream_state, owned.uncommitted_messages
-    if pending:
-        # With other partitions' messages between, more sequences are to be read than messages.
-        pending = max(pending, end - owned.committed.sequence)
+    # With other partitions' messages between, more sequences are to be read than messages.
+    pending = max(pending, end - owned.committed.sequence)
     parts = list(answers(question, known))
     return [
         Progress(

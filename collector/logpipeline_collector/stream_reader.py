@@ -245,7 +245,9 @@ class StreamReader:
         try:
             info = await self._js.stream_info(self._stream)
             last = int(info["state"]["last_seq"]) if info is not None else 0
-            is_more = last > self._order.sequence and await self._is_there(last)
+            is_more = await is_unread(
+                self._js, self._stream, self._subjects, read=self._order.sequence, last=last
+            )
             # Asked last: a message that was sent, and removed from the stream since, is not found
             # there, but is counted here.
             consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
@@ -268,18 +270,6 @@ class StreamReader:
         if self._subjects and is_all_here and self.stream_state is not None:
             self._pass(self.stream_state)
 
-    async def _is_there(self, last: int) -> bool:
-        """Return whether the stream, whose *last* message this is, holds what should have come."""
-        if not self._subjects:
-            return await self._js.message(self._stream, last) is not None
-        # Not by direct gets, which replicas answer that may lack the newest messages.
-        following = self._order.sequence + 1
-        found = [
-            await self._js.next_from_leader(self._stream, following, subject)
-            for subject in self._subjects
-        ]
-        return any(each is not None and each.sequence <= last for each in found)
-
     def _pass(self, stream: StreamState) -> None:
         """Pass what other partitions had stored at the look before, if now again nothing up to
         there is missing: one answer could be that of a leader who does not know yet that it is none
@@ -290,3 +280,21 @@ class StreamReader:
             return
         if before.last > self._order.sequence:
             self.passed = StreamPosition(before.created, before.last, before.last_time_ns)
+
+
+async def is_unread(
+    js: JetStream, stream: str, subjects: Sequence[str], *, read: int, last: int
+) -> bool:
+    """Return whether *stream*, whose last sequence is *last*, holds messages behind the sequence
+    *read*; only those of *subjects* count, if there are any.
+
+    Raises:
+        ApiError, NotSent, OutcomeUnknown: the server could not be asked.
+    """
+    if last <= read:
+        return False
+    if not subjects:
+        return await js.message(stream, last) is not None
+    # Not by direct gets, which replicas answer that may lack the newest messages.
+    found = [await js.next_from_leader(stream, read + 1, subject) for subject in subjects]
+    return any(each is not None and each.sequence <= last for each in found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -15,6 +16,7 @@ from components.collecting import (
     GROUP,
     HOSTS,
     PARTITIONS,
+    STREAM_BASE,
     Pipeline,
     Source,
     collecting,
@@ -23,10 +25,12 @@ from components.collecting import (
     pipeline,
 )
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import Committed, Progress, assign, assignment_key
-from logpipeline.subjects import ControlSubjects
+from logpipeline.subjects import ControlSubjects, Names
 from logpipeline_collector import groups
+from logpipeline_collector.stream_reader import StreamReader
 from ports import free_port
 from waiting import eventually
 
@@ -68,6 +72,44 @@ async def test_a_shipper_that_asks_is_answered_by_the_owner(
 
     told = Progress.decode(answers[0].data)
     assert told.sources == (Committed(source.path, source.generation, 4),)
+
+
+@pytest.mark.parametrize("is_single", [False, True], ids=["own stream", "shared stream"])
+async def test_an_answer_says_what_is_stored_and_not_delivered_yet(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_single: bool
+) -> None:
+    """A shipper that lost its positions waits until all that was stored is collected. A collector
+    that is late knows of less.
+    """
+    source = Source(HOSTS[0])
+    in_time = asyncio.Event()
+    in_time.set()
+    take = StreamReader.take
+
+    async def take_late(reader: StreamReader, *, timeout_s: float) -> list[Delivered]:
+        taken = await take(reader, timeout_s=timeout_s)
+        await in_time.wait()
+        return taken
+
+    monkeypatch.setattr(StreamReader, "take", take_late)
+    config = config_for(nats_server, tmp_path / "c")
+    if is_single:
+        config = replace(config, names=Names("logs", STREAM_BASE, is_single=True))
+    async with pipeline(nats_server, is_single=is_single) as made, collecting(config):
+        await made.assign("collector-0")
+        await source.send(made.js, "one")
+        await made.until_committed(1)
+        in_time.clear()
+        await source.send(made.js, "two")
+        answers = await ask_until_answered(made, CONTROL.ask_committed(0, source.host))
+        early = Progress.decode(answers[0].data)
+        in_time.set()
+        await made.until_committed(2)
+        answers = await ask_until_answered(made, CONTROL.ask_committed(0, source.host))
+        late = Progress.decode(answers[-1].data)
+
+    assert (early.sequence, early.pending) == (1, 1)
+    assert (late.sequence, late.pending) == (2, 0)
 
 
 async def test_an_answer_names_the_groups_that_there_are(
