@@ -35,11 +35,8 @@ def _at_once(self: Any, stream: Any) -> None:
     self.passed = StreamPosition(stream.created, stream.last, stream.last_time_ns)
 
 
-def _by_its_own(self: Any, last: int) -> Any:
-    async def is_there() -> bool:
-        return False
-
-    return is_there()
+async def _by_its_own(*_words: Any, **_named: Any) -> bool:
+    return False
 
 
 # Of each broken decision: its place, what replaces it, and the bounds of the search that finds it.
@@ -50,7 +47,7 @@ DEFECTS: dict[str, tuple[str, Any, Bounds]] = {
         Bounds(messages=2, looks=2),
     ),
     "the consumer knows what there is": (
-        "logpipeline_collector.stream_reader.StreamReader._is_there",
+        "logpipeline_collector.stream_reader.is_unread",
         _by_its_own,
         Bounds(messages=2, looks=2, leaders=0),
     ),

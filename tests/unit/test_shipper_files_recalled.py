@@ -4,6 +4,7 @@ from collectors: these bytes are not sent again, in whatever file they stand.
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import time
@@ -115,3 +116,27 @@ def test_a_program_that_writes_the_same_once_more_loses_no_line(
     os.utime(folder.live, ns=(before_ns + 1, before_ns + 1))
 
     assert joined(folder.drain()) == b"ok\n"
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_what_is_packed_while_collectors_are_asked_comes_once(
+    tmp_path: Path, *, is_long: bool
+) -> None:
+    """kubelet's packer keeps no time of the log. Where the lines are so few that another log may
+    begin with them as well, they come once more.
+    """
+    folder = Folder(tmp_path)
+    lines = b"".join(b"line %d\n" % number for number in range(1000 if is_long else 3))
+    append(folder.live, lines)
+    last = folder.drain()[-1]
+    folder.restart()
+    folder.saved = None
+    chain = folder.begin()
+    assert chain.recall(known(folder, last), files_now_ns())
+    with gzip.open(folder.live.with_name("app.log.1.gz"), "wb") as packed:
+        packed.write(lines)
+    folder.live.unlink()
+    append(folder.live, b"more\n")
+    arrived = joined(folder.drain())
+
+    assert arrived == (b"" if is_long else lines) + b"more\n"

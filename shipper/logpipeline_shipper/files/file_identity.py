@@ -198,7 +198,7 @@ class FileMatcher:
         """Return how *content*, a file that no source knows, resembles a source."""
         found = Resemblance.NONE
         for known in (*past, *generations):
-            if not known.may_be_as_old(content.written_ns()):
+            if not known.may_be_as_old(content.written_ns(), is_packed=content.compressed):
                 continue
             file = known.file
             if (

@@ -216,12 +216,18 @@ class Generation:
         # Where files have no time of birth, one that was written to since counts as new: its lines
         # may come twice, and none is taken for another one.
         born_ns = file.born_ns or file.mtime_ns
-        # A packer gives the packed file, which is younger, the time of the former one.
-        return self.may_be_as_old(born_ns if file.is_live else min(born_ns, file.mtime_ns))
+        # Packers mostly give the packed file, which is younger, the time of the former one.
+        at_ns = born_ns if file.is_live else min(born_ns, file.mtime_ns)
+        return self.may_be_as_old(at_ns, is_packed=file.compressed)
 
-    def may_be_as_old(self, at_ns: int) -> bool:
-        """Return whether it may have been sent before *at_ns*, as far as that is known."""
-        return not self.is_recalled or at_ns <= self.sent_before_ns
+    def may_be_as_old(self, at_ns: int, *, is_packed: bool) -> bool:
+        """Return whether a file that was written at *at_ns* may hold what a former process sent, as
+        far as is known. Of a packed one, that is no time of its bytes where the packer, as kubelet,
+        keeps none: it may hold whatever is too long to be written twice by chance.
+        """
+        if not self.is_recalled or at_ns <= self.sent_before_ns:
+            return True
+        return is_packed and self.proof.offset - self.begin >= HEAD_BYTES
 
     def verify(self, content: Content) -> bool:
         """Return whether *content*, the file that is taken for it, still has what was read. The

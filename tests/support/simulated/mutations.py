@@ -319,9 +319,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "others_messages_are_passed_at_the_first_look": _value(
         stream_reader.StreamReader, "_pass", _passed_at_once
     ),
-    "what_should_have_come_is_not_looked_for": _returns(
-        stream_reader.StreamReader, "_is_there", False
-    ),
+    "what_should_have_come_is_not_looked_for": _returns(stream_reader, "is_unread", False),
     "partitions_share_a_consumers_name": _value(
         stream_reader, "_reader_of", lambda group, partition: group
     ),
