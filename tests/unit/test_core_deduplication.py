@@ -63,8 +63,9 @@ def test_adjoining_batches_are_new() -> None:
 
 def test_a_known_batch_has_nothing_new() -> None:
     """What a restarted shipper repeats beyond the server's window."""
-    assert new_ranges(taken(batch(0, 10)), batch(0, 10)) == []
-    assert new_ranges(taken(batch(0, 10)), batch(3, 7)) == []
+    decisions = [decide(taken(batch(0, 10)), batch(*span)) for span in ((0, 10), (3, 7))]
+
+    assert [(decision.ranges, decision.cut_bytes) for decision in decisions] == [((), 0)] * 2
 
 
 def test_an_overlap_is_cut() -> None:
@@ -114,9 +115,35 @@ def test_a_generation_that_never_came_is_missing_whole() -> None:
 
 def test_the_first_batch_of_a_source_owes_nothing_to_its_past() -> None:
     """A group that begins to read today does not miss what was trimmed yesterday."""
-    knowledge = taken(batch(0, 5, NEW, Previous(OLD, 40)))
+    decision = decide(SourceState(), batch(0, 5, NEW, Previous(OLD, 40)))
 
-    assert knowledge.missing == 0
+    assert (decision.is_unknown_chain, decision.after.missing) == (False, 0)
+
+
+def test_a_generation_of_unknown_length_that_never_came_misses_nothing_yet() -> None:
+    """It is known to be missing, and how long it was is not."""
+    decision = decide(taken(batch(0, 10, OLD)), batch(0, 5, NEW, Previous("c" * 16, None)))
+
+    assert (decision.is_unknown_chain, decision.after.missing) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("known", "each"),
+    [
+        pytest.param([batch(0, 10, OLD)], batch(0, 5), id="names none"),
+        pytest.param([batch(0, 10, OLD)], batch(0, 5, NEW, Previous(OLD, 10)), id="all came"),
+        pytest.param(
+            [batch(0, 10, OLD), batch(0, 5)],
+            batch(5, 9, NEW, Previous("c" * 16, 40)),
+            id="the batch's own is known",
+        ),
+    ],
+)
+def test_a_chain_is_whole_where_nothing_new_is_missing(known: list[Batch], each: Batch) -> None:
+    """Whatever the batch says of the generation before its own."""
+    decision = decide(taken(*known), each)
+
+    assert (decision.is_unknown_chain, decision.after.missing) == (False, 0)
 
 
 def test_a_source_that_begins_in_the_middle_misses_its_start() -> None:
@@ -130,6 +157,20 @@ def test_what_was_left_out_on_purpose_is_not_missing() -> None:
 
     assert knowledge.missing == 0
     assert new_ranges(knowledge, batch(9, 12)) == [(9, 12, False)]
+
+
+def test_what_was_left_out_on_purpose_is_written_where_it_comes_as_new() -> None:
+    """Not where it may have been sent before: it was left out then."""
+    knowledge = taken(replace(batch(7, 9), begins=True))
+
+    assert new_ranges(knowledge, batch(3, 7)) == [(3, 7, True)]
+    assert new_ranges(knowledge, replace(batch(3, 7), resend=True)) == []
+
+
+def test_what_was_left_out_may_be_said_by_a_batch_that_comes_again() -> None:
+    """The first one was another shipper's, which did not know it."""
+    assert taken(batch(7, 9), replace(batch(7, 9), begins=True)).missing == 0
+    assert taken(batch(5, 9), replace(batch(7, 9), begins=True)).missing == 5
 
 
 def test_a_batch_shows_the_holes_that_it_leaves() -> None:
@@ -190,16 +231,16 @@ def test_what_a_limit_costs_is_counted() -> None:
 def test_the_oldest_generation_goes_with_its_holes() -> None:
     """They are given up, and counted as long as the source is known."""
     names = [f"{number:016x}" for number in range(GENERATIONS_MAX + 1)]
-    full = taken(*(batch(3, 10, name) for name in names[:-1]))
+    full = taken(batch(5, 10, names[0]), *(batch(3, 10, name) for name in names[1:-1]))
     assert (len(full.generations), full.given_up) == (GENERATIONS_MAX, 0)
 
     more = decide(full, batch(3, 10, names[-1])).after
 
     assert [each.name for each in more.generations] == names[1:]
-    assert (more.given_up, more.missing) == (3, 3 * (GENERATIONS_MAX + 1))
+    assert (more.given_up, more.missing) == (5, 5 + 3 * GENERATIONS_MAX)
     few = more.without_oldest(2)
     assert [each.name for each in few.generations] == names[-2:]
-    assert (few.given_up, few.missing) == (3 * (GENERATIONS_MAX - 1), more.missing)
+    assert (few.given_up, few.missing) == (5 + 3 * (GENERATIONS_MAX - 2), more.missing)
 
 
 def test_knowledge_is_bounded() -> None:
@@ -270,6 +311,17 @@ def test_a_named_loss_is_no_hole_and_may_be_found() -> None:
     assert found.after.generations[0].lost == ((20, 30),)
 
 
+def test_what_is_found_of_one_generation_stays_lost_of_another() -> None:
+    """Their bytes have the same places."""
+    other = replace(lost(10, 30), generation=OLD)
+    knowledge = taken(batch(0, 10, OLD), batch(0, 10), other, lost(10, 30))
+
+    found = decide(knowledge, batch(10, 20)).after
+
+    assert found.lost == 30
+    assert found.losses == (Loss(OLD, 10, 30, "rotated", 7), Loss(NEW, 20, 30, "rotated", 7))
+
+
 def test_a_loss_fills_a_hole_and_is_counted_once() -> None:
     """Whoever names it again names nothing new; what is written cannot be lost."""
     knowledge = taken(batch(0, 10), batch(20, 30), lost(5, 20), lost(0, 30))
@@ -280,9 +332,16 @@ def test_a_loss_fills_a_hole_and_is_counted_once() -> None:
 
 def test_a_predecessor_is_heeded_where_nobody_keeps_an_account() -> None:
     """A forged one would else invent holes; those who send checksums name their losses."""
-    knowledge = taken(batch(0, 10, OLD), summed(0, b"x\n", previous=Previous(OLD, 25)))
+    unsummed = batch(0, 10, OLD)
+    chained = replace(summed(0, b"x\n"), generation="c" * 16)
+    decisions = [
+        decide(taken(unsummed), summed(0, b"x\n", previous=Previous(OLD, 25))),
+        # Whoever leaves the checksums out is somebody else.
+        decide(taken(unsummed, chained), batch(0, 5, NEW, Previous(OLD, 25))),
+        decide(taken(chained), batch(0, 5, NEW, Previous(OLD, 25))),
+    ]
 
-    assert knowledge.missing == 0
+    assert [(each.is_unknown_chain, each.after.missing) for each in decisions] == [(False, 0)] * 3
 
 
 RANGES = st.lists(

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,11 @@ from logpipeline.extents import (
     HOLE_BYTES_COUNTED_MAX,
     MARKS_APART_MAX,
     MARKS_MAX,
+    Extent,
+    GenerationState,
     Repeat,
+    missing_bytes,
+    take,
 )
 from logpipeline.wire import Batch, Checksums
 
@@ -246,3 +251,230 @@ def test_extents_are_bounded() -> None:
 
     assert sum(decision.is_misfit for decision in decisions) == 6
     assert collected.genuine(10, 20).ranges != ()
+
+
+def test_a_part_of_an_extent_has_its_checksums() -> None:
+    """Those at its begin and in it, and none of the other part."""
+    sums = [Checksum(number) for number in (1000, 1, 2, 3)]
+    extent = Extent(10, 30, sums[0], ((15, sums[1]), (20, sums[2]), (30, sums[3])))
+
+    assert extent.head(20) == Extent(10, 20, sums[0], ((15, sums[1]), (20, sums[2])))
+    assert extent.head(19) == Extent(10, 19, sums[0], ((15, sums[1]),))
+    assert extent.tail(20) == Extent(20, 30, sums[2], ((30, sums[3]),))
+    assert extent.tail(12) == Extent(12, 30, None, extent.marks)
+    assert extent.tail(10) == extent
+
+
+FIRST = (Extent(5, 10),)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_whole", "holes", "checksum"),
+    [
+        pytest.param(GenerationState("a", 5), False, (), NOTHING, id="nothing came"),
+        pytest.param(GenerationState("a", 5, claimed=8), False, ((5, 8),), None, id="all missing"),
+        pytest.param(GenerationState("a", 5, FIRST), True, (), None, id="one extent"),
+        pytest.param(GenerationState("a", 5, FIRST, claimed=10), True, (), None, id="all came"),
+        pytest.param(
+            GenerationState("a", 5, FIRST, claimed=12), False, ((10, 12),), None, id="its end"
+        ),
+        pytest.param(GenerationState("a", 4, FIRST), False, ((4, 5),), None, id="its begin"),
+        pytest.param(
+            GenerationState("a", 5, FIRST, ((20, 30),)), False, ((10, 20),), None, id="lost behind"
+        ),
+        pytest.param(
+            GenerationState("a", 5, (*FIRST, Extent(12, 14))),
+            False,
+            ((10, 12),),
+            None,
+            id="two extents",
+        ),
+    ],
+)
+def test_holes_are_what_never_came(
+    state: GenerationState,
+    is_whole: bool,
+    holes: tuple[tuple[int, int], ...],
+    checksum: Checksum | None,
+) -> None:
+    """What is named as lost is none."""
+    assert (state.is_whole, state.holes, state.checksum) == (is_whole, holes, checksum)
+    assert state.missing == sum(end - start for start, end in holes)
+
+
+def test_a_hole_is_counted_up_to_the_limit() -> None:
+    """Which is of this length."""
+    assert missing_bytes((7, 7 + HOLE_BYTES_COUNTED_MAX)) == HOLE_BYTES_COUNTED_MAX
+    assert missing_bytes((7, 8 + HOLE_BYTES_COUNTED_MAX)) == 0
+
+
+def at(offset: int) -> Checksum:
+    """Return the file's running checksum at *offset*."""
+    return extend(NOTHING, TRUTH[:offset])
+
+
+def extent(start: int, end: int, *marked: int) -> Extent:
+    """Return bytes of the file, with the checksums at *marked* and at the end."""
+    return Extent(start, end, at(start), tuple((offset, at(offset)) for offset in (*marked, end)))
+
+
+# Bytes that nothing of the file is known to continue, as a forger's or another shipper's.
+APART = Extent(50, 60, UNKNOWN, ((60, UNKNOWN),))
+
+
+@pytest.mark.parametrize(
+    ("known", "span", "repeat", "extents", "asides", "new"),
+    [
+        pytest.param(
+            [extent(0, 10), APART],
+            (45, 65),
+            Repeat.NEVER,
+            [extent(0, 10), extent(45, 65)],
+            [APART],
+            [(45, 65)],
+            id="around what is apart",
+        ),
+        pytest.param(
+            [extent(0, 10), APART],
+            (45, 65),
+            Repeat.MARKED,
+            [extent(0, 10), extent(45, 65)],
+            [APART],
+            [(45, 65)],
+            id="once more, around what is apart",
+        ),
+        pytest.param(
+            [extent(0, 10), APART],
+            (40, 50),
+            Repeat.NEVER,
+            [extent(0, 10), extent(40, 50), APART],
+            [],
+            [(40, 50)],
+            id="before what is apart",
+        ),
+        pytest.param(
+            [extent(0, 10), APART],
+            (60, 70),
+            Repeat.NEVER,
+            [extent(0, 10), APART, extent(60, 70)],
+            [],
+            [(60, 70)],
+            id="behind what is apart",
+        ),
+        pytest.param(
+            [extent(0, 10), APART],
+            (55, 70),
+            Repeat.NEVER,
+            [extent(0, 10), Extent(50, 55, UNKNOWN), extent(55, 70)],
+            [Extent(55, 60, None, ((60, UNKNOWN),))],
+            [(55, 70)],
+            id="over the end of what is apart",
+        ),
+        pytest.param(
+            [extent(0, 10), Extent(50, 60, UNKNOWN, ((55, UNKNOWN), (60, UNKNOWN)))],
+            (55, 70),
+            Repeat.NEVER,
+            [extent(0, 10), Extent(50, 55, UNKNOWN, ((55, UNKNOWN),)), extent(55, 70)],
+            [Extent(55, 60, UNKNOWN, ((60, UNKNOWN),))],
+            [(55, 70)],
+            id="behind a checksum that is another one",
+        ),
+        pytest.param(
+            [extent(0, 10), Extent(50, 60, UNKNOWN, ((52, UNKNOWN),))],
+            (55, 70),
+            Repeat.NEVER,
+            [extent(0, 10), Extent(50, 55, UNKNOWN, ((52, UNKNOWN),)), extent(55, 70)],
+            [],
+            [(55, 70)],
+            id="nothing is set aside that any batch would continue",
+        ),
+        pytest.param(
+            [extent(0, 10), extent(50, 60)],
+            (55, 65),
+            Repeat.MARKED,
+            [extent(0, 10), extent(50, 65, 55, 60)],
+            [],
+            [(60, 65)],
+            id="more than came before",
+        ),
+        pytest.param(
+            [extent(0, 10), extent(50, 65, 55, 60)],
+            (55, 58),
+            Repeat.MARKED,
+            [extent(0, 10), extent(50, 65, 55, 60)],
+            [],
+            [],
+            id="in other pieces",
+        ),
+        pytest.param(
+            [extent(0, 10), Extent(50, 60)],
+            (50, 65),
+            Repeat.MARKED,
+            [extent(0, 10), extent(50, 65)],
+            [],
+            [(60, 65)],
+            id="with the checksums that were not sent before",
+        ),
+        pytest.param(
+            [Extent(0, 20, NOTHING, ((10, at(10)),))],
+            (5, 20),
+            Repeat.NEVER,
+            [Extent(0, 20, NOTHING, ((10, at(10)),))],
+            [],
+            [],
+            id="to the same end, whose checksum is not kept",
+        ),
+    ],
+)
+def test_a_batch_finds_its_place(
+    known: list[Extent],
+    span: tuple[int, int],
+    repeat: Repeat,
+    extents: list[Extent],
+    asides: list[Extent],
+    new: list[tuple[int, int]],
+) -> None:
+    """What lies apart counts for nothing against what the shipper sends, but is kept as written."""
+    start, end = span
+    taken = take(
+        GenerationState(NAME, extents=tuple(known)),
+        batch(TRUTH[start:end], start, at(start)),
+        repeat=repeat,
+        sums=at,
+    )
+
+    assert taken is not None
+    assert list(taken.known.extents) == extents
+    assert list(taken.known.asides) == asides
+    assert list(taken.new) == new
+    assert taken.contradicted == sum(each.end - each.start for each in asides)
+
+
+def test_what_was_set_aside_comes_back_when_the_shipper_goes_on_behind_it() -> None:
+    """And what was written in its place is set aside."""
+    forged = Extent(40, 60, at(40), ((60, UNKNOWN),))
+    both = Extent(0, 60, NOTHING, ((40, at(40)), (60, UNKNOWN)))
+    known = GenerationState(NAME, extents=(both,), asides=(extent(40, 50),))
+
+    taken = take(known, batch(TRUTH[50:70], 50, at(50)), repeat=Repeat.NEVER, sums=at)
+
+    assert taken is not None
+    assert taken.known.extents == (extent(0, 70, 40, 50),)
+    assert taken.known.asides == (forged,)
+    assert (taken.new, taken.contradicted) == (((50, 70),), 10)
+
+
+def test_extents_that_lie_apart_share_the_limit_of_checksums() -> None:
+    """Each has its part of it."""
+    known = GenerationState(
+        NAME, extents=tuple(Extent(start, start + 1, at(start)) for start in (20, 30, 40, 50))
+    )
+    sums = [NOTHING]
+    for number in range(MARKS_APART_MAX):
+        sums.append(extend(sums[-1], b"x"))
+        each = batch(b"x", 60 + number, sums[-2])
+        taken = take(known, each, repeat=Repeat.NEVER, sums=None)
+        assert taken is not None
+        known = taken.known
+
+    assert len(known.extents[-1].marks) == MARKS_APART_MAX // 5

@@ -62,15 +62,21 @@ class Trial:
     searches: Sequence[str]
     seeds: Sequence[int]
 
-    def judged(self, mutant: Mutant, scripts: Sequence[str], searches: Sequence[str]) -> list[str]:
+    def judged(
+        self,
+        mutant: Mutant,
+        units: Sequence[str],
+        scripts: Sequence[str],
+        searches: Sequence[str],
+    ) -> list[str]:
         """Return what noticed *mutant* first, as its kind and its name; empty where nothing did.
-        Only these *scripts* and *searches* reach it. This process, and all that it forks, has the
-        mutant from now on.
+        *units* are those of the trial, and only these *scripts* and *searches* reach it. This
+        process, and all that it forks, has the mutant from now on.
         """
         plant(mutant)
         steps = [
             *(("script", name) for name in scripts[:FIRST_SCRIPTS]),
-            *(("unit", file) for file in self.units),
+            *(("unit", file) for file in units),
             *(("script", name) for name in scripts[FIRST_SCRIPTS:]),
             *(("search", file) for file in searches),
             *(("world", str(seed)) for seed in self.seeds),
@@ -139,15 +145,16 @@ def _hunted(
                 place = (module, mutant.change.line)
                 names = [name for name, reached in scripts.items() if place in reached]
                 names.sort(key=lambda name: -lucky[name])
+                units = sorted(trial.units, key=lambda file: -lucky[Path(file).name])
                 # A search may reach a line of a function only late.
                 lines = {(module, line) for line in range(mutant.first, mutant.last + 1)}
                 looking = [file for file in trial.searches if lines & searches[file]]
-                yield mutant, partial(trial.judged, mutant, names, looking)
+                yield mutant, partial(trial.judged, mutant, units, names, looking)
 
     for mutant, noticed in results(tasks(), workers=workers, within_s=JUDGED_WITHIN_S):
         if noticed is None:
             raise proofs.NotWell(f"{mutant} could not be tried")
-        if noticed and noticed[0] == "script":
+        if noticed:
             lucky[noticed[1]] += 1
         yield mutant, noticed
 
