@@ -31,6 +31,9 @@ ENTRIES_MAX = 256
 # Groups of collectors of one pipeline. More are taken for messages of another program.
 GROUPS_MAX = 16
 
+# The sequence of a message that is not known, but was read: none was stored before it.
+_READ = 1
+
 # Causes: what happened to bytes that the server acknowledged.
 REMOVED = "removed"  # by a purge, or one by one
 EXPIRED = "expired"  # the stream's max_age passed before they were collected
@@ -168,7 +171,7 @@ class Account:
     def recall(self, known: Committed, now_s: float) -> None:
         """Note what collectors lack of a generation that another process sent."""
         entry = self._entries.setdefault(known.generation, GenerationAccount(known.begun))
-        entry.sent = [Sent(*hole, 0, now_s) for hole in _holes_of(known)]
+        entry.sent = [Sent(*hole, _READ, now_s) for hole in _holes_of(known)]
 
     # -- reports of collectors
 

@@ -244,3 +244,35 @@ async def test_a_shipper_that_lost_its_state_knows_each_of_many_files_again(node
         assert info is not None
         assert after is not None
         assert after["state"]["last_seq"] == info["state"]["last_seq"] + 1
+
+
+@pytest.mark.parametrize("is_written_on", [False, True])
+async def test_what_is_missing_is_sent_by_a_shipper_that_lost_its_state(
+    node: Node, *, is_written_on: bool
+) -> None:
+    """A message went before it was collected, and the shipper that sent it knows nothing any
+    more. The bytes are in the file; also where lines were written meanwhile.
+    """
+    parts = [lines_of(number, number + 20) for number in (0, 20, 40)]
+    for number, part in enumerate(parts):
+        async with shipping(node.shipper()):
+            append(node.live, part)
+            await node.until_sent(len(b"".join(parts[: number + 1])))
+    await node.made.js.call(f"STREAM.MSG.DELETE.{STREAM}", {"seq": 2})
+    shutil.rmtree(node.folder / "data")
+    written = b"".join(parts)
+    if is_written_on:
+        append(node.live, b"the last line\n")
+        written += b"the last line\n"
+    async with node.collector():
+        await node.made.until_committed(3)
+        async with shipping(replace(node.shipper(), recall_s=WITHIN_S)):
+
+            async def is_all_there() -> bool:
+                return sorted(node.collected().splitlines()) == sorted(written.splitlines())
+
+            await eventually(is_all_there, what="all lines are collected")
+            await node.until_settled()
+
+        assert await sent_twice(node) == []
+        assert await node.losses() == []

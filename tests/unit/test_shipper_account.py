@@ -4,6 +4,9 @@ if they never get it.
 
 from __future__ import annotations
 
+import logging
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,12 +14,16 @@ from logpipeline.records import PROGRESS_HOLES_MAX, Committed, Progress
 from logpipeline.spans import joined, outside, size_of
 from logpipeline_shipper.account import (
     DRAINED_S,
+    ENTRIES_MAX,
     EXPIRED,
+    GROUPS_MAX,
     REMOVED,
     ROLLED_BACK,
     SENT_MAX,
     Account,
+    Confirmed,
     Gap,
+    admit,
 )
 
 OLD, NEW = "0" * 16, "1" * 16
@@ -91,9 +98,11 @@ def test_a_group_that_is_forgotten_is_not_waited_for() -> None:
     account = Account({"main": 0, "audit": 0})
     sent(account, OLD, 10)
     account.confirm("main", told(OLD, 10))
+    account.confirm("audit", told(OLD, 5))
     before = account.is_settled
     account.forget_group("audit")
     between = account.is_settled
+    assert "audit" not in account.saved()[OLD][2]
     account.acknowledged(OLD, (10, 20), sequence=2, now_s=0.0)
     account.confirm("main", told(OLD, 20))
 
@@ -138,6 +147,8 @@ def test_a_stream_that_is_read_to_its_end_holds_nothing_more() -> None:
     assert answer(account, sequence=5, pending=0, now_s=DRAINED_S - 1) == []
     assert answer(account, sequence=5, pending=3, now_s=DRAINED_S) == []
     assert answer(account, sequence=5, pending=0, now_s=DRAINED_S) == [Gap(OLD, 0, 10, ROLLED_BACK)]
+    account.acknowledged(OLD, (0, 10), sequence=1001, now_s=DRAINED_S)
+    assert answer(account, sequence=5, pending=0, now_s=DRAINED_S + 1) == []
 
 
 def test_the_cause_says_what_the_server_did() -> None:
@@ -148,13 +159,15 @@ def test_the_cause_says_what_the_server_did() -> None:
         (9, 0.0, 99.0),
         (9, 60.0, 99.0),
         (9, 60.0, 9.0),
+        # It is still there.
+        (1, 60.0, 99.0),
     ):
         account = Account()
         sent(account, OLD, 10)
         (gap,) = answer(account, sequence=9, first=first, max_age_s=max_age_s, now_s=now_s)
         causes.append(gap.cause)
 
-    assert causes == [REMOVED, REMOVED, EXPIRED, REMOVED]
+    assert causes == [REMOVED, REMOVED, EXPIRED, REMOVED, REMOVED]
 
 
 def test_a_group_that_began_later_does_not_miss_what_was_before() -> None:
@@ -193,6 +206,89 @@ def test_what_lies_behind_the_last_hole_that_is_told_is_not_confirmed() -> None:
 
     assert between == end + 20
     assert account.on_the_way == end
+    assert Confirmed.of(told(OLD, end, *holes)).complete_to == holes[-1][1]
+    assert Confirmed.of(told(OLD, end, *holes[1:])).complete_to == end
+    assert Confirmed.of(Committed("s", NEW, 20, told_of_new)).complete_to == 0
+
+
+def test_what_collectors_lack_of_another_process_is_sent_once_it_is_reported() -> None:
+    """Whatever is sent before that."""
+    account = Account({"main": 0})
+    account.recall(told(OLD, 20, (5, 8)), 0.0)
+    account.begin(NEW, 0)
+    account.acknowledged(NEW, (0, 10), sequence=9, now_s=0.0)
+
+    assert account.open_spans(OLD) == [(5, 8)]
+    assert account.confirm("main", told(OLD, 20, (5, 8))) == [Gap(OLD, 5, 8, REMOVED)]
+    gaps = answer(account, told(OLD, 20, (5, 8)), told(NEW, 10), sequence=9)
+    assert gaps == [Gap(OLD, 5, 8, REMOVED)]
+    account.confirm("main", told(OLD, 20))
+    assert account.open_spans(OLD) == []
+
+
+def test_a_group_that_began_later_does_not_miss_what_another_process_sent() -> None:
+    """As with all that was stored before."""
+    account = Account({"new": 5})
+    account.recall(told(OLD, 20, (5, 8)), 0.0)
+
+    assert answer(account, sequence=9, begun=5, group="new") == []
+    assert account.is_settled
+
+
+def test_groups_beyond_the_limit_are_not_waited_for() -> None:
+    """Those that are known still say where they begin."""
+    groups = {f"group-{number}": 0 for number in range(GROUPS_MAX - 1)}
+    last, more = (Progress(name, 0, 1, 0, (), begun=7) for name in ("last", "more"))
+
+    assert admit(groups, last)
+    assert not admit(groups, more)
+    assert admit(groups, Progress("last", 0, 1, 0, (), begun=9))
+    assert (len(groups), groups["last"]) == (GROUPS_MAX, 9)
+
+
+def test_generations_beyond_the_limit_are_forgotten_and_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The oldest first."""
+    account = Account()
+    names = [f"{number:016x}" for number in range(ENTRIES_MAX + 1)]
+    for name in names[:-1]:
+        sent(account, name, 10)
+    with caplog.at_level(logging.ERROR):
+        full = account.knows(names[0]), len(caplog.records)
+        account.begin(names[-1], 5)
+
+    assert full == (True, 0)
+    assert [account.knows(name) for name in (names[0], names[1], names[-1])] == [False, True, True]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert account.began_at(names[-1]) == 5
+
+
+def test_a_generation_that_no_begin_was_noted_of_begins_with_its_first_range() -> None:
+    """As one that was sent before this process began, and is sent again."""
+    account = Account()
+    account.acknowledged(OLD, (5, 10), sequence=1, now_s=0.0)
+
+    assert account.begins_at(OLD, 5)
+
+
+def test_ranges_beyond_the_limit_are_joined_from_the_oldest_on() -> None:
+    """The whole counts as read when its last message is."""
+    account = Account()
+    sent(account, OLD, *range(10, 10 * SENT_MAX + 10, 10))
+    full = account.saved()[OLD][1]
+    account.acknowledged(OLD, (10 * SENT_MAX, 10 * SENT_MAX + 10), sequence=99, now_s=0.0)
+
+    assert full == [[10 * n, 10 * n + 10, n + 1] for n in range(SENT_MAX)]
+    assert account.saved()[OLD][1] == [[0, 20, 2], *full[2:], [160, 170, 99]]
+
+
+def test_an_answer_is_noted_with_its_time() -> None:
+    """So that it is known who was silent."""
+    account = Account()
+    answer(account, sequence=1, now_s=7.0)
+
+    assert account.answered_s == 7.0
 
 
 def test_what_is_owed_is_paid_in_parts_and_named_where_it_is_gone() -> None:
@@ -226,6 +322,62 @@ def test_a_doubt_concerns_what_is_not_collected() -> None:
     account.pay(OLD, (15, 20))
     account.confirm("main", told(OLD, 20))
     assert not account.doubt(ROLLED_BACK)
+
+
+def test_a_doubt_concerns_nothing_that_a_group_left_out() -> None:
+    """It began behind the second message."""
+    account = Account({"main": 0, "new": 2})
+    sent(account, OLD, 10, 20)
+    account.confirm("main", told(OLD, 15))
+    account.doubt(ROLLED_BACK)
+
+    assert account.owed() == [Gap(OLD, 15, 20, ROLLED_BACK)]
+
+
+def test_generations_that_are_settled_are_forgotten_but_for_the_newest() -> None:
+    """Of that one it is asked where it began."""
+    account = Account({"main": 0})
+    sent(account, OLD, 10)
+    sent(account, NEW, 5, sequence=2)
+    between = account.is_settled
+    account.confirm("main", told(OLD, 10))
+    half = account.is_settled, account.knows(OLD), account.knows(NEW)
+    account.confirm("main", told(NEW, 5))
+
+    assert (between, half) == (False, (False, False, True))
+    assert (account.is_settled, account.knows(NEW)) == (True, True)
+
+
+def test_a_loss_that_was_named_is_forgotten() -> None:
+    """Its generation is not the newest."""
+    account = Account()
+    account.lose(Gap(OLD, 5, 25, "rotated"))
+    account.begin(NEW, 0)
+    account.name(Gap(OLD, 5, 25, "rotated"))
+
+    assert not account.knows(OLD)
+
+
+def test_where_shipping_began_is_known_of_what_was_sent_lately() -> None:
+    """A begin at 0 leaves nothing out."""
+    account = Account()
+    account.begin(OLD, 1)
+    account.begin(NEW, 0)
+
+    assert [account.begins_at(OLD, offset) for offset in (0, 1, 2)] == [False, True, False]
+    assert not account.begins_at(NEW, 0)
+    assert not account.begins_at("2" * 16, 1)
+    assert [account.began_at(name) for name in (OLD, NEW, "2" * 16)] == [1, 0, 0]
+
+
+def test_the_oldest_range_says_since_when_collectors_are_waited_for() -> None:
+    """None is waited for for ever where all is confirmed."""
+    account = Account()
+    idle_s = account.waits_since_s()
+    account.acknowledged(OLD, (0, 10), sequence=1, now_s=3.0)
+    account.acknowledged(OLD, (10, 20), sequence=2, now_s=5.0)
+
+    assert (idle_s, account.waits_since_s()) == (float("inf"), 3.0)
 
 
 def test_a_loss_that_was_named_is_settled_like_lines() -> None:
@@ -272,14 +424,14 @@ def test_missing_and_on_the_way_and_collected_are_all_that_was_sent(
 
 
 def test_what_is_stored_in_a_stream_that_went_back_is_not_left_out() -> None:
-    """A group began behind message 5 of what the stream was: message 3 is another one now."""
+    """A group began behind message 5 of what the stream was: message 1 is another one now."""
     account = Account({"new": 5})
     account.begin(OLD, 0)
     account.acknowledged(OLD, (0, 10), sequence=3, now_s=0.0)
     left_out = account.is_settled
 
     account.forget_begun()
-    account.acknowledged(OLD, (10, 20), sequence=4, now_s=0.0)
+    account.acknowledged(OLD, (10, 20), sequence=1, now_s=0.0)
 
     assert left_out
     assert account.open_spans(OLD) == [(10, 20)]

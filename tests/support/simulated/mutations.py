@@ -366,6 +366,7 @@ ONE_DECISION: dict[str, Callable[[], None]] = {
     "payment_is_not_noted": _returns(Account, "pay", None),
     "reports_confirm_all": _returns(Confirmed, "lacks", []),
     "reports_confirm_nothing": _returns(Account, "_is_everywhere", False),
+    "holes_of_a_former_process_are_forgotten": _returns(Account, "recall", None),
     "answers_show_no_gap": _returns(Account, "answer", []),
     "reports_show_no_gap": _returns(Account, "confirm", []),
     "roll_backs_are_not_heard_of": _returns(resend.Rollbacks, "rose", False),

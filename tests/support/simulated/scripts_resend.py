@@ -155,6 +155,25 @@ async def positions_are_lost(s: Stage) -> None:
     await s.collected()
 
 
+@play("holes_of_a_former_process_are_forgotten")
+async def positions_are_lost_of_a_log_with_a_hole(s: Stage) -> None:
+    """What its former process sent, and the server lost, is in the file."""
+    s.explained.resends = s.explained.losses = True
+    s.world.may_be_late = True
+    await s.begun()
+    await s.ship(5)
+    await s.collected()
+    s.deafen(OWNER)
+    await s.ship_each(3)
+    s.stream.remove(s.stream.last - 1)
+    s.kill(HOST)
+    s.world.wipe(HOST)
+    s.hear(OWNER)
+    s.write(3)
+    s.start(HOST)
+    await s.collected()
+
+
 @play("reconnect_finds_no_loss", "lost_messages_are_not_sent_again")
 async def tail_is_lost_before_it_was_read(s: Stage) -> None:
     """The server loses what was not collected: it is sent once more, before new lines."""
