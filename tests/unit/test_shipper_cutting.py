@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline import cri
 from logpipeline.checksum import NOTHING, Checksum, extend
 from logpipeline.redaction import Redactor
-from logpipeline.wire import Checksums
+from logpipeline.wire import Checksums, Previous
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.chunk import InFile
 from logpipeline_shipper.resend import halves, single_lines, split_at, within
@@ -157,3 +159,119 @@ def test_parts_of_a_redacted_chunk_know_what_is_in_the_file(
         assert ends[0][1].before == 5
         assert ends[1][0].after == chunk.checksums.after
         assert ends[1][1].after == chunk.in_file.checksums.after
+
+
+def stamped(second: int, text: bytes, tag: bytes = b"F") -> bytes:
+    """Return a CRI line of this second of 2026-11-21T10:00."""
+    return b"2026-11-21T10:00:%02dZ stdout %s %s\n" % (second, tag, text)
+
+
+TEN_S = cri.time_ns(stamped(0, b""))
+PREVIOUS = Previous("f" * 16, 70)
+
+
+def told(part: Chunk) -> tuple[int, int, int, bool, bool, bool, bool]:
+    """Return what a part says of itself: its lines, the seconds of the first and of the last one,
+    whether a generation was before it, whether its ends are inside of lines, and whether it begins.
+    """
+    seconds = [(time - TEN_S) // 1_000_000_000 for time in (part.first_time_ns, part.last_time_ns)]
+    return (
+        part.lines,
+        seconds[0],
+        seconds[1],
+        part.previous is not None,
+        part.starts_inside_line,
+        part.ends_inside_line,
+        part.begins,
+    )
+
+
+def whole(data: bytes, **changes: Any) -> Chunk:
+    """Return a chunk with *data*, from second 1 to 9, that says all that a part may not say."""
+    times = [TEN_S + second * 1_000_000_000 for second in (1, 9)]
+    made = replace(chunk_of(data), first_time_ns=times[0], last_time_ns=times[1])
+    return replace(made, previous=PREVIOUS, starts_inside_line=True, begins=True, **changes)
+
+
+THREE = [stamped(second, b"x") for second in (1, 5, 9)]
+
+
+def test_each_of_two_parts_says_what_is_true_of_it() -> None:
+    """The second one has no generation before it, and nothing was left out before it."""
+    data = b"".join(THREE)
+    first, second = split_at(whole(data), len(THREE[0]), "cri")
+
+    assert told(first) == (1, 1, 1, True, True, False, True)
+    assert told(second) == (2, 5, 9, False, False, False, False)
+
+
+def test_parts_of_a_line_count_it_both() -> None:
+    """And the last one counts though nothing ends it."""
+    data = b"one\ntwo\nend"
+    first, second = split_at(whole(data, ends_inside_line=True), 6, "plain")
+
+    assert told(first) == (2, 1, 1, True, True, True, True)
+    assert told(second) == (2, 9, 9, False, True, True, False)
+
+
+def test_each_of_single_lines_says_what_is_true_of_it() -> None:
+    """The first and the last one have the ends of the whole."""
+    lines = [*single_lines(whole(b"".join(THREE), ends_inside_line=True), "cri")]
+
+    assert list(map(told, lines)) == [
+        (1, 1, 1, True, True, False, True),
+        (1, 5, 5, False, False, False, False),
+        (1, 9, 9, False, False, True, False),
+    ]
+    assert [line.start for line in lines] == [0, len(THREE[0]), len(THREE[0] + THREE[1])]
+    assert [line.end for line in lines] == [line.start + len(line.data) for line in lines]
+
+
+def test_a_last_line_that_nothing_ends_is_one() -> None:
+    """Plain lines have no times of their own, and get that of the first one."""
+    assert [line.data for line in single_lines(chunk_of(b"\nx\n"), "plain")] == [b"\n", b"x\n"]
+    lines = [*single_lines(whole(b"one\ntwo"), "plain")]
+
+    assert [line.data for line in lines] == [b"one\n", b"two"]
+    assert list(map(told, lines)) == [
+        (1, 1, 1, True, True, False, True),
+        (1, 1, 1, False, False, False, False),
+    ]
+
+
+def test_one_line_is_the_whole() -> None:
+    """With all that it says of itself."""
+    chunk = whole(THREE[0], ends_inside_line=True)
+
+    assert [*single_lines(chunk, "cri")] == [chunk]
+
+
+@pytest.mark.parametrize(
+    ("data", "log_format", "cut"),
+    [
+        pytest.param(b"x" * 2047, "plain", None, id="too small"),
+        pytest.param(b"x" * 2048, "plain", 1024, id="as small as can be"),
+        pytest.param(b"a" * 899 + b"\n" + b"b" * 1199 + b"\n", "plain", 900, id="before the half"),
+        pytest.param(b"a" * 1299 + b"\n" + b"b" * 799 + b"\n", "plain", 1300, id="behind the half"),
+        pytest.param(b"abc" * 1000 + b"\n", "plain", 1500, id="one line"),
+        pytest.param(
+            stamped(1, b"a" * 800, b"P") + stamped(1, b"b" * 800, b"P") + stamped(1, b"c" * 800),
+            "cri",
+            len(stamped(1, b"a" * 800)),
+            id="one run",
+        ),
+        pytest.param(
+            stamped(1, b"a" * 2000, b"P") + stamped(1, b"b") + stamped(2, b"c") + stamped(3, b"d"),
+            "cri",
+            len(stamped(1, b"a" * 2000) + stamped(1, b"b")),
+            id="a run over the half",
+        ),
+    ],
+)
+def test_halves_are_cut_where_it_costs_least(
+    data: bytes, log_format: Literal["cri", "plain"], cut: int | None
+) -> None:
+    """Between lines, else between fragments, else anywhere."""
+    parts = halves(chunk_of(data), log_format)
+
+    assert (None if parts is None else len(parts[0].data)) == cut

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logpipeline.nats.jetstream import PubAck, StoredMessage
 from logpipeline.wire import Batch
-from logpipeline_shipper.account import Gap
+from logpipeline_shipper import resend
+from logpipeline_shipper.account import GROUPS_MAX, Gap
 from logpipeline_shipper.checkpoint import Key, LastAck
 from logpipeline_shipper.message import Message
 from logpipeline_shipper.reconnect import LastAcks
@@ -50,7 +53,15 @@ def test_another_message_at_the_same_sequence_is_loss() -> None:
 def test_an_empty_subject_is_loss_only_while_the_acknowledgement_is_young() -> None:
     """A stream's retention empties a subject that was quiet for long."""
     assert is_lost(LAST, None, 50.0 + EMPTY_SUBJECT_IS_LOSS_S - 1)
-    assert not is_lost(LAST, None, 50.0 + EMPTY_SUBJECT_IS_LOSS_S + 1)
+    assert not is_lost(LAST, None, 50.0 + EMPTY_SUBJECT_IS_LOSS_S)
+
+
+def test_a_message_that_is_none_of_ours_at_its_place_is_loss() -> None:
+    """It has no id, or no headers that anyone could read."""
+    unreadable = StoredMessage("logs.p0.node-a", 1000, 0, b"HTTP/1.0 nonsense", b"")
+
+    assert is_lost(LAST, unreadable, 60.0)
+    assert is_lost(LAST, StoredMessage("logs.p0.node-a", 1000, 0, b"", b""), 60.0)
 
 
 def test_a_hole_is_filled_at_intervals_and_given_up_in_the_end() -> None:
@@ -64,6 +75,53 @@ def test_a_hole_is_filled_at_intervals_and_given_up_in_the_end() -> None:
     assert later.count(Due.NOW) == TRIES_MAX - 2
     assert later.count(Due.NEVER) == 1
     assert later[-1] is Due.LATER
+
+
+def test_gaps_beyond_the_limit_are_forgotten_the_one_that_waits_longest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is tried anew then."""
+    monkeypatch.setattr(resend, "TRACKED_MAX", 2)
+    tries = Tries()
+    gaps = [Gap("g1", start, start + 10, "removed") for start in (0, 10, 20)]
+    first = [tries.due(KEY, gap, 0.0) for gap in gaps]
+
+    assert first == [Due.NOW] * 3
+    assert [tries.due(KEY, gap, 1.0) for gap in (gaps[1], gaps[2], gaps[0])] == [
+        Due.LATER,
+        Due.LATER,
+        Due.NOW,
+    ]
+
+
+def test_a_gap_is_tried_again_when_the_interval_is_over() -> None:
+    """From each try on, and not from when it was asked for."""
+    tries, gap = Tries(), Gap("g1", 0, 10, "removed")
+    times_s = (5.0, 5.0 + TRY_INTERVAL_S - 1, 5.0 + TRY_INTERVAL_S)
+
+    assert [tries.due(KEY, gap, now_s) for now_s in times_s] == [Due.NOW, Due.LATER, Due.NOW]
+
+
+def test_groups_beyond_the_limit_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are known go on."""
+    monkeypatch.setattr(resend, "GROUPS_MAX", 0)
+    rollbacks = Rollbacks({"3/main": 1, "3/spare": 4})
+
+    assert not rollbacks.rose("more", 3, 1)
+    assert rollbacks.rose("main", 3, 2)
+    assert rollbacks.counts == {"3/main": 2, "3/spare": 4}
+    rollbacks.forget("main")
+    assert rollbacks.counts == {"3/spare": 4}
+
+
+def test_groups_are_counted_up_to_the_limit() -> None:
+    """So many partitions of so many groups."""
+    rollbacks = Rollbacks({f"{number}/main": 1 for number in range(GROUPS_MAX * 1024 - 1)})
+    rollbacks.rose("last", 0, 1)
+    rollbacks.rose("more", 0, 1)
+
+    assert "0/last" in rollbacks.counts
+    assert "0/more" not in rollbacks.counts
 
 
 def test_only_a_rise_of_the_count_is_a_rollback() -> None:

@@ -96,3 +96,40 @@ def test_a_first_start_marks_what_it_finds_as_unsure() -> None:
 
     assert [(p.resend, p.is_unsure) for p in pieces] == [(True, False), (True, True)]
     assert [(p.resend, p.is_unsure) for p in later] == [(False, False)]
+
+
+def test_what_is_acknowledged_is_not_repeated() -> None:
+    """Of this generation, and up to there. That all of it may have been sent stays known."""
+    other = "f" * 16
+    intents = [Intent(G, 0, 4), Intent(G, 4, 8), Intent(G, 8, 12), Intent(other, 0, 4)]
+    earlier = EarlierSends(intents, is_in_doubt=False)
+    earlier.acknowledged(chunk_of(0, b"one\ntwo\n"))
+
+    assert earlier.noted == (Intent(G, 8, 12), Intent(other, 0, 4))
+    assert ranges(earlier.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", True)]
+
+
+def test_a_batch_that_was_sent_in_smaller_ones_was_sent_to_its_end() -> None:
+    """Whichever was noted last."""
+    earlier = EarlierSends([Intent(G, 0, 12), Intent(G, 0, 4)], is_in_doubt=False)
+
+    assert ranges(earlier.pieces(chunk_of(0, b"one\ntwo\nend\n"), "plain")) == [
+        (0, 4, "", True),
+        (4, 12, "", True),
+    ]
+
+
+def test_what_was_noted_is_forgotten_when_all_files_were_read() -> None:
+    """What follows was never sent."""
+    earlier = EarlierSends([Intent(G, 0, 4, "feed")], is_in_doubt=True)
+    earlier.read_all()
+
+    assert earlier.noted == ()
+    assert ranges(earlier.pieces(chunk_of(0, b"one\n"), "plain")) == [(0, 4, "", False)]
+
+
+def test_an_intent_that_is_no_range_is_sent_as_one_with_what_follows() -> None:
+    """As a torn record could have it."""
+    earlier = EarlierSends([Intent(G, 4, 4, "feed")], is_in_doubt=False)
+
+    assert ranges(earlier.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", False)]
