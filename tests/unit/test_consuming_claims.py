@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import replace
 
 import pytest
 
-from logpipeline.consuming.claims import Claims
-from logpipeline.consuming.records import Claim, claim_key
-from logpipeline.nats.bucket import Bucket, Conflict, Entry
+from components.fake_bucket import FakeBucket
+from logpipeline.consuming.claims import Claims, may_take
+from logpipeline.consuming.options import StateForeign
+from logpipeline.consuming.records import Claim, ReadProgress, claim_key
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import OutcomeUnknown
+from logpipeline.records import StreamPosition
 
 CONSUMER = "billing"
 
 
-class FakeBucket:
-    """The state bucket. While *loses_answers*, a write is stored, and its writer is not told."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, tuple[int, bytes]] = {}
-        self.loses_answers = False
-
-    async def get(self, key: str) -> Entry | None:
-        revision, value = self.values.get(key, (0, b""))
-        return Entry(value, revision, 0, b"") if revision else None
-
-    async def swap(
-        self, key: str, value: bytes, *, revision: int, headers: dict[str, str] | None = None
-    ) -> int:
-        found = self.values.get(key, (0, b""))[0]
-        if found != revision:
-            raise Conflict(key)
-        self.values[key] = (revision + 1, value)
-        if self.loses_answers:
-            raise OutcomeUnknown("no answer")
-        return revision + 1
-
-    def claim(self, partition: int) -> Claim:
-        return Claim.decode(self.values[claim_key(CONSUMER, partition)][1])
+def claim_in(bucket: FakeBucket, partition: int) -> Claim:
+    return Claim.decode(bucket.values[claim_key(CONSUMER, partition)][1])
 
 
 def claims_of(bucket: FakeBucket, member: str) -> Claims:
     """The claims that *member* takes."""
-    made = cast(Bucket, bucket)
-    return Claims(made, consumer=CONSUMER, member=member, incarnation=f"run-of-{member}")
+    return Claims(bucket.bucket, consumer=CONSUMER, member=member, incarnation=f"run-of-{member}")
 
 
 @pytest.fixture
@@ -55,29 +35,27 @@ def bucket() -> FakeBucket:
 async def test_a_claim_whose_answer_was_lost_is_let_go(bucket: FakeBucket) -> None:
     """The member does not read, since it does not know that it may."""
     claims = claims_of(bucket, "a")
-    bucket.loses_answers = True
+    bucket.lost_answers = 1
     with pytest.raises(OutcomeUnknown):
         await claims.take(0)
-    bucket.loses_answers = False
-    assert not bucket.claim(0).released
+    assert not claim_in(bucket, 0).released
 
     await claims.let_go(kept=[1])
 
-    assert bucket.claim(0).released
+    assert claim_in(bucket, 0).released
 
 
 async def test_a_claim_is_let_go_when_the_server_answers_again(bucket: FakeBucket) -> None:
     """Each look at the group tries it once more."""
     claims = claims_of(bucket, "a")
     await claims.take(0)
-    bucket.loses_answers = True
+    bucket.lost_answers = 1
     with pytest.raises(OutcomeUnknown):
         await claims.let_go(kept=())
-    bucket.loses_answers = False
     await claims.let_go(kept=())
 
-    assert bucket.claim(0).released
-    assert bucket.claim(0).epoch == 1
+    assert claim_in(bucket, 0).released
+    assert claim_in(bucket, 0).epoch == 1
 
 
 @pytest.mark.parametrize("owner", ["a", "b"])
@@ -91,4 +69,69 @@ async def test_what_is_read_and_what_another_member_has_stays_claimed(
         await claims_of(bucket, "b").take(0)
     await claims.let_go(kept=[0] if owner == "a" else [])
 
-    assert (bucket.claim(0).owner, bucket.claim(0).released) == (owner, False)
+    assert (claim_in(bucket, 0).owner, claim_in(bucket, 0).released) == (owner, False)
+
+
+OTHERS = Claim(epoch=3, owner="b", incarnation="run-of-b")
+
+
+@pytest.mark.parametrize(
+    ("found", "living", "is_group", "was_ours", "may"),
+    [
+        pytest.param(None, "ab", True, False, True, id="nobody has it"),
+        pytest.param(replace(OTHERS, released=True), "ab", True, True, True, id="released"),
+        pytest.param(replace(OTHERS, incarnation="run-of-a"), "b", True, True, True, id="ours"),
+        pytest.param(OTHERS, "ab", True, False, False, id="its owner lives"),
+        pytest.param(OTHERS, "a", True, True, True, id="its owner is gone"),
+        pytest.param(OTHERS, "ab", False, False, True, id="a reader alone, before it reads"),
+        pytest.param(OTHERS, "a", False, True, False, id="a reader alone, taken for dead"),
+    ],
+)
+def test_a_partition_is_taken_from_nobody_who_lives(
+    found: Claim | None, living: str, is_group: bool, was_ours: bool, may: bool
+) -> None:
+    """A reader alone has looked whether it is that."""
+    assert may is may_take(
+        found, incarnation="run-of-a", living=living, is_group=is_group, was_ours=was_ours
+    )
+
+
+PROGRESS = ReadProgress(StreamPosition("monday", 9, 90))
+
+
+async def test_a_claim_is_taken_with_its_progress_and_given_up_with_it(bucket: FakeBucket) -> None:
+    """In the next epoch."""
+    first = await claims_of(bucket, "a").take(0)
+    assert first is not None
+    await first.save(PROGRESS)
+    await first.check()
+    second = await claims_of(bucket, "b").take(0)
+    assert second is not None
+    assert claim_in(bucket, 0) == replace(OTHERS, epoch=2, progress=PROGRESS)
+    with pytest.raises(Fenced):
+        await first.check()
+    await first.release(None)
+    assert second.progress == PROGRESS
+    await second.release(None)
+
+    assert claim_in(bucket, 0) == replace(OTHERS, epoch=2, released=True)
+
+
+async def test_what_was_let_go_is_not_looked_at_again(bucket: FakeBucket) -> None:
+    """Each look at a group would read it."""
+    claims = claims_of(bucket, "a")
+    await claims.take(0)
+    await claims.let_go(kept=())
+    bucket.unread = 1
+    await claims.let_go(kept=())
+
+    assert bucket.unread == 1
+
+
+async def test_a_key_that_holds_no_claim_is_named(bucket: FakeBucket) -> None:
+    """With what to do."""
+    key = claim_key(CONSUMER, 0)
+    bucket.values[key] = (1, b"nonsense")
+
+    with pytest.raises(StateForeign, match=f"--reset, or restore the key {key}"):
+        await claims_of(bucket, "a").read(0)

@@ -53,6 +53,7 @@ def test_new_bytes_are_not_marked() -> None:
     earlier = EarlierSends([Intent(G, 0, 4)], is_in_doubt=False)
 
     assert ranges(earlier.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", False)]
+    assert ranges(earlier.pieces(chunk_of(0, b"1\n", "f" * 16), "plain")) == [(0, 2, "", False)]
 
 
 def test_the_last_word_on_a_start_counts() -> None:

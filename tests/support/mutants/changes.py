@@ -150,6 +150,9 @@ def _alternatives(place: _Place, node: ast.expr | ast.stmt) -> Iterator[ast.AST]
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name("super"))))):
             # Without it the function would not even be of the same kind.
             pass
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name("log"), attr="debug"))):
+            # Nobody sees it where nothing is looked for.
+            pass
         case ast.Expr(value=ast.Call() | ast.Await()):
             yield ast.Pass()
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):

@@ -22,7 +22,7 @@ from tiers import affected
 
 TESTS = Path(__file__).parents[2]
 # Unit tests of a module take seconds, searches up to a minute.
-PYTEST_CPU_S, PYTEST_S = 300, 900
+PYTEST_CPU_S, PYTEST_S = 120, 900
 MEMORY_BYTES_MAX = 6 << 30
 # Of pytest: all passed; some failed.
 PASSED, FAILED = 0, 1
