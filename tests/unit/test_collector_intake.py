@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,15 +10,18 @@ from typing import Any, cast
 import pytest
 
 from components.partition_files import opened, position
+from logpipeline.dead_letters import RETRY_OF
+from logpipeline.messages import Read
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
+from logpipeline.streamstate import StreamState, Verdict
 from logpipeline.subjects import Subjects
 from logpipeline.wire import Batch, encode_headers
 from logpipeline_collector import intake
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.owned_partition import OwnedPartition
-from logpipeline_collector.stream_position import Marks
+from logpipeline_collector.stream_position import Marks, StreamMissing, gone_back
 
 SUBJECTS = Subjects("logs", 10)
 # The group's own begin.
@@ -32,12 +36,14 @@ class Server:
     def __init__(self, first: int = 1) -> None:
         self.first = first
         self.removed: list[int] = []
-        self.is_silent = False
+        self.is_silent = self.is_gone = False
         self.asked = 0
 
-    async def stream_info(self, _: str) -> dict[str, Any]:
+    async def stream_info(self, _: str) -> dict[str, Any] | None:
         """What is asked."""
         self.asked += 1
+        if self.is_gone:
+            return None
         if self.is_silent:
             raise ApiError("STREAM.INFO", 503, 0, "no leader")
         state = {
@@ -175,3 +181,144 @@ async def test_a_message_is_not_taken_while_the_stream_cannot_be_asked(tmp_path:
 
     assert owned.position.sequence == BEGUN
     assert owned.writer.dirty_bytes == 0
+
+
+async def test_as_many_removed_messages_as_are_listed_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of these two lies between."""
+    monkeypatch.setattr(intake, "REMOVED_LISTED_MAX", 2)
+    server = Server()
+    server.removed = [1, 2]
+    owned = owned_from_midway(tmp_path, is_single=True)
+    await intake_of(server).take(owned, delivered(13, start=1000))
+
+    assert owned.writer.missing() == []
+
+
+async def test_one_removed_message_of_several_may_be_ours(tmp_path: Path) -> None:
+    """Others lie elsewhere."""
+    server = Server()
+    server.removed = [9, 12]
+    owned = owned_from_midway(tmp_path, is_single=True)
+    await intake_of(server).take(owned, delivered(13, start=1000))
+
+    assert owned.writer.missing() == [("node-a", "/a", 1000)]
+
+
+async def test_a_stream_that_is_gone_is_named(tmp_path: Path) -> None:
+    """Nothing is known of what was missed."""
+    server = Server()
+    server.is_gone = True
+    owned = owned_from_midway(tmp_path, is_single=True)
+    with pytest.raises(StreamMissing):
+        await intake_of(server).take(owned, delivered(13, start=1000))
+
+    assert owned.position.sequence == BEGUN
+
+
+class Letters:
+    """The dead letters that were put aside, by their sequences and reasons."""
+
+    def __init__(self) -> None:
+        self.put_aside: list[tuple[int, str]] = []
+
+    async def put(
+        self, delivered: Delivered, owned: OwnedPartition, *, reason: str, detail: str
+    ) -> None:
+        assert detail
+        self.put_aside.append((delivered.sequence, reason))
+
+
+async def test_a_message_that_cannot_be_used_becomes_a_letter_and_stops_none(
+    tmp_path: Path,
+) -> None:
+    """A successor, which reads headers only, has to be told of a payload that contradicts them."""
+    letters = Letters()
+    owned = owned_from_midway(tmp_path, is_single=False)
+    taking = Intake(cast("Any", Server()), SUBJECTS, cast("Any", letters))
+    bad = delivered(11, start=0)
+    await taking.take(owned, replace(bad, message=bad.message._replace(subject=b"logs.p3.node-a")))
+    longer = delivered(12, start=0)
+    await taking.take(owned, replace(longer, message=longer.message._replace(data=b"xyz\n")))
+    await taking.take(owned, delivered(13, start=0))
+
+    assert [sequence for sequence, _ in letters.put_aside] == [11, 12]
+    assert letters.put_aside[0][1] == "bad-subject"
+    assert (owned.dead_letters, owned.refused) == (2, (12,))
+    assert owned.position.sequence == 13
+    assert owned.writer.dirty_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("begun_ns", "is_ours", "is_written"),
+    [
+        pytest.param(0, True, True, id="a shipper's, whose bytes are known by their range"),
+        pytest.param(0, False, False, id="another program's, which was written before"),
+        pytest.param(20, True, False, id="from before the group began"),
+    ],
+)
+async def test_what_a_roll_back_brings_again_is_written_where_it_is_new(
+    tmp_path: Path, begun_ns: int, is_ours: bool, is_written: bool
+) -> None:
+    """And counts as read in any case."""
+    owned = owned_from_midway(tmp_path, is_single=False)
+    cast("Any", owned.held.record).begun_ns = begun_ns
+    state = StreamState(position(1).created, 1, 99)
+    owned.adopt(gone_back(Verdict.ROLLED_BACK, position(20), state, position(BEGUN)))
+    message = delivered(11, start=0)
+    if not is_ours:
+        message = replace(message, message=message.message._replace(headers=b""))
+    await intake_of(Server()).take(owned, message)
+
+    assert owned.position.sequence == 11
+    assert bool(owned.writer.dirty_bytes) is is_written
+
+
+@pytest.mark.parametrize(
+    ("sequence", "has_payload", "size", "is_learned"),
+    [
+        pytest.param(11, False, 2, True, id="by its headers"),
+        pytest.param(11, False, 3, False, id="whose payload has another size"),
+        pytest.param(11, True, 3, True, id="by its payload"),
+        pytest.param(12, True, 2, False, id="that was refused"),
+    ],
+)
+def test_what_another_collector_has_written_is_learned(
+    tmp_path: Path, sequence: int, has_payload: bool, size: int, is_learned: bool
+) -> None:
+    """By the rule by which it did."""
+    owned = owned_from_midway(tmp_path, is_single=False)
+    owned.refused = (12,)
+    found = delivered(sequence, start=0)
+    headers = found.message.headers[:-2] + b"Nats-Msg-Size: %d\r\n\r\n" % size
+    message = found.message._replace(headers=headers)
+    intake_of(Server()).learn(owned, replace(found, message=message), has_payload=has_payload)
+    batch = Batch(source="/a", generation="0" * 16, start=0, end=2, lines=1, format="plain")
+    owned.writer.take("node-a", batch, b"x\n", sequence=13, time_ns=13)
+
+    assert owned.writer.duplicates == is_learned
+
+
+def test_what_no_collector_wrote_is_not_learned(tmp_path: Path) -> None:
+    """Another program's message, and one with a subject of another partition."""
+    owned = owned_from_midway(tmp_path, is_single=False)
+    found = delivered(11, start=0)
+    for message in (
+        found.message._replace(headers=b""),
+        found.message._replace(subject=b"logs.p3.node-a"),
+    ):
+        intake_of(Server()).learn(owned, replace(found, message=message), has_payload=True)
+
+
+@pytest.mark.parametrize("is_letter", [True, False])
+def test_a_letter_that_is_sent_again_may_hold_what_came_meanwhile(is_letter: bool) -> None:
+    """So its bytes are compared."""
+    batch = Batch(source="/a", generation="0" * 16, start=0, end=2, lines=1, format="plain")
+    read = Read("node-a", batch, {RETRY_OF: "7"} if is_letter else {})
+
+    found = intake._batch_of(read)
+
+    assert found is not None
+    assert found.resend is is_letter
+    assert intake._batch_of(Read("node-a", None, {RETRY_OF: "7"})) is None

@@ -196,6 +196,8 @@ class OneStream:
     async def consumer_create(
         self, _stream: str, config: dict[str, Any], *, action: str
     ) -> dict[str, Any]:
+        # It lives for one answer: in memory, and on one server.
+        assert (config["mem_storage"], config["num_replicas"]) == (True, 1)
         self.consumers.append(config)
         return {"delivered": {"stream_seq": 41}}
 
