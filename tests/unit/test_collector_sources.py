@@ -16,6 +16,8 @@ from logpipeline_collector import sources as module
 from logpipeline_collector.sink import LocalCommit
 from logpipeline_collector.sources import (
     COMMITS_LISTED_MAX,
+    CONTRADICTED,
+    HOLE,
     NAMED_MAX,
     BadSnapshot,
     Sources,
@@ -108,6 +110,20 @@ def test_who_asks_for_changes_gets_those_behind_a_commit() -> None:
     assert [names(since) for since in (10, 11, 12, 13)] == [["/x", "/y"], ["/y", "/x"], ["/x"], []]
 
 
+def test_what_is_loaded_is_all_that_is_known() -> None:
+    """A commit that was taken back is no change any more, nor is what was read behind it."""
+    sources = Sources()
+    for number in (11, 12):
+        learn(sources, "a", batch("/x", number, number + 1))
+        sources.commit(number, sources.take_changes())
+    learn(sources, "a", batch("/y", 0, 5))
+    sources.load({("a", "/z"): state(batch("/z", 0, 5))}, commit(10))
+
+    assert sources.take_changes() == {}
+    assert sources.changed_since(10) == (10, [])
+    assert [each.source for _, each in sources.changed_since(0)[1]] == ["/z"]
+
+
 def test_changes_are_listed_of_so_many_commits() -> None:
     """Of older ones, all that is known."""
     sources = Sources()
@@ -194,17 +210,24 @@ def test_what_is_missing_is_said_up_to_a_limit(caplog: pytest.LogCaptureFixture)
             learn(sources, "a", batch(f"/{number}", 3, 5))
         first = len(caplog.records)
         sources.take_changes()
-        learn(sources, "a", batch("/more", 3, 5))
+        learn(sources, "a", batch("/0", 15, 20))
+        contradicting = sources.decide("a", batch("/0", 20, 25))._replace(contradicted=4)
+        sources.learn("a", batch("/0", 20, 25), contradicting, sequence=8)
 
-    assert (first, len(caplog.records)) == (NAMED_MAX, NAMED_MAX + 1)
-    said = vars(caplog.records[-1])
-    assert [said[name] for name in ("host", "source", "generation", "bytes", "sequence")] == [
-        "a",
-        "/more",
-        G,
-        3,
-        7,
+    assert first == NAMED_MAX
+    said = [
+        (record.message, *(vars(record)[name] for name in ("host", "source", "generation")))
+        for record in caplog.records[NAMED_MAX:]
     ]
+    assert said == [(HOLE, "a", "/0", G), (CONTRADICTED, "a", "/0", G)]
+    for number in range(NAMED_MAX):
+        learn(sources, "a", batch(f"/again{number}", 3, 5))
+    assert len(caplog.records) == 2 * NAMED_MAX
+    sizes = [
+        (vars(record)["bytes"], vars(record)["sequence"])
+        for record in caplog.records[NAMED_MAX:][:2]
+    ]
+    assert sizes == [(10, 7), (4, 8)]
 
 
 def test_a_group_from_midway_takes_a_source_from_where_it_sees_it_first() -> None:
