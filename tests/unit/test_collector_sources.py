@@ -202,6 +202,42 @@ def test_a_host_with_too_many_sources_has_the_oldest_forgotten(
     assert [(each["host"], each["sources"]) for each in said] == [("a", 1)]
 
 
+@pytest.mark.parametrize(
+    ("first", "sums"),
+    [
+        pytest.param(batch("/0", 0, 5), None, id="all of it came"),
+        pytest.param(batch("/0", 0, 5, lost="rotated"), (0, 5), id="lost"),
+        pytest.param(batch("/0", 2, 5), (2, 0), id="missing"),
+    ],
+)
+def test_what_is_loaded_beyond_the_limit_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, first: Batch, sums: tuple[int, int] | None
+) -> None:
+    """Its sums stay, where it has any."""
+    monkeypatch.setattr(module, "SOURCES_MAX", 1)
+    sources = Sources()
+    known = {("a", "/0"): state(first), ("a", "/1"): state(batch("/1", 0, 5))}
+    sources.load(known, commit(1))
+    sources.load(known, commit(1))
+    changed = sources.take_changes()
+    left = changed.get(FORGOTTEN)
+
+    assert sources.forgotten == 2
+    assert changed[("a", "/0")] is None
+    assert (None if left is None else (left.missing, left.lost)) == sums
+
+
+def test_the_bytes_of_what_is_loaded_are_counted_once() -> None:
+    """However often it is."""
+    sources = Sources()
+    known = {("a", "/0"): state(batch("/0", 0, 5))}
+    sources.load(known, commit(1))
+    once = sources.stored_bytes
+    sources.load(known, commit(1))
+
+    assert sources.stored_bytes == once > 0
+
+
 def test_what_is_missing_is_said_up_to_a_limit(caplog: pytest.LogCaptureFixture) -> None:
     """Between two commits."""
     sources = Sources()
@@ -223,10 +259,8 @@ def test_what_is_missing_is_said_up_to_a_limit(caplog: pytest.LogCaptureFixture)
     for number in range(NAMED_MAX):
         learn(sources, "a", batch(f"/again{number}", 3, 5))
     assert len(caplog.records) == 2 * NAMED_MAX
-    sizes = [
-        (vars(record)["bytes"], vars(record)["sequence"])
-        for record in caplog.records[NAMED_MAX:][:2]
-    ]
+    named = [vars(record) for record in caplog.records[NAMED_MAX : NAMED_MAX + 2]]
+    sizes = [(each["bytes"], each["sequence"]) for each in named]
     assert sizes == [(10, 7), (4, 8)]
 
 
