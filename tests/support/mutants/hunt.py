@@ -3,9 +3,10 @@
     python tests/support/mutants/hunt.py --resume build/mutants.jsonl
     python tests/support/mutants/hunt.py --modules logpipeline.spans --seeds 6
 
-The scripts that reach the changed line run, the unit tests of its module, the searches of the
-protocol that reach its function, and long worlds, until one of them fails. If none does, a test is
-missing, or the change makes no difference: `survivors.json` lists those that make none, and why.
+The scripts that reach the changed line run, the unit tests of its module, its tests with a real
+server, the searches of the protocol that reach its function, and long worlds, until one of them
+fails. If none does, a test is missing, or the change makes no difference: `survivors.json` lists
+those that make none, and why.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "logpipeline_shipper.resend": ("shipping",),
 }
 SURVIVORS = Path(__file__).with_name("survivors.json")
-KINDS = ("script", "unit", "search", "world")
+KINDS = ("script", "unit", "live", "search", "world")
 ROUNDS = 3
 # Those that noticed most are likely to notice the next one; all others take longer than unit tests.
 FIRST_SCRIPTS = 6
@@ -59,6 +60,7 @@ class Trial:
     """What may notice the mutants of one module."""
 
     units: Sequence[str]
+    lives: Sequence[str]
     searches: Sequence[str]
     seeds: Sequence[int]
 
@@ -78,6 +80,7 @@ class Trial:
             *(("script", name) for name in scripts[:FIRST_SCRIPTS]),
             *(("unit", file) for file in units),
             *(("script", name) for name in scripts[FIRST_SCRIPTS:]),
+            *(("live", file) for file in self.lives),
             *(("search", file) for file in searches),
             *(("world", str(seed)) for seed in self.seeds),
         ]
@@ -104,14 +107,19 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds)
     trials = {
         module: Trial(
-            proofs.unit_tests(module),
+            proofs.tests_of(module, "unit"),
+            proofs.tests_of(module, "live"),
             [] if options.quick else proofs.searches(MODULES.get(module, ())),
             seeds,
         )
         for module in modules
     }
     proofs.see_them_pass(
-        {file for trial in trials.values() for file in (*trial.units, *trial.searches)},
+        {
+            file
+            for trial in trials.values()
+            for file in (*trial.units, *trial.lives, *trial.searches)
+        },
         workers=options.workers,
     )
     for mutant, noticed in _hunted(trials, done, workers=options.workers):

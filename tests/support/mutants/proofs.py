@@ -69,9 +69,9 @@ def _lines(tasks: Iterable[tuple[str, Task]], *, workers: int) -> dict[str, set[
     return found
 
 
-def unit_tests(module: str) -> list[str]:
-    """Return the files of unit tests that import *module*, or something of it."""
-    files = sorted((TESTS / "unit").glob("test_*.py"))
+def tests_of(module: str, tier: str) -> list[str]:
+    """Return the files of tests of *tier* that import *module*, or something of it."""
+    files = sorted((TESTS / tier).glob("test_*.py"))
     return [str(file) for file in files if module in affected.read(file).imports]
 
 
