@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.fake_bucket import FakeBucket
+from logpipeline.plan.model import FoundStream
 from logpipeline.plan.trim import (
+    WARN_FILL,
     Decision,
     Levels,
+    Table,
+    Trimmed,
+    _note_missed,
+    _Warnings,
     decide,
     durable_floors,
     fill_of,
     group_floor,
     groups_of,
+    missed_by,
+    table_keys,
+    table_progress,
 )
 from logpipeline.records import EpochRecord, StreamPosition
+from logpipeline.spec import parse
 from logpipeline.spec.streams import Stream
+from logpipeline.tables.progress import Missed, missed_key_of, table_key
 
 HALF = Levels(above=0.5, skip_tables=0.8)
 
@@ -79,6 +93,7 @@ def test_what_a_group_passed_may_go_where_a_successor_needs_none_of_it() -> None
     assert (floor(known, passed_time_ns=9), floor(nothing, passed_time_ns=9)) == (79, 79)
     assert floor(behind, passed_time_ns=9) == 40
     assert (floor(known, passed_time_ns=8), floor(known, created="later")) == (49, 0)
+    assert floor(known, passed_time_ns=9, last_sequence=80) == 79
     assert floor(known, passed_time_ns=9, last_sequence=79) == 49
 
 
@@ -195,7 +210,8 @@ def test_a_position_that_is_in_doubt_permits_nothing() -> None:
     assert floor(record(), created="later") == 0
     assert floor(record(), time_ns=8) == 0
     assert floor(record(), time_ns=None) == 0
-    assert floor(record(sequence=150, snapshot_at=150)) == 0
+    assert floor(record(sequence=101, snapshot_at=101)) == 0
+    assert floor(record(sequence=100, snapshot_at=100)) == 99
 
 
 def consumer(name: str, **fields: Any) -> dict[str, Any]:
@@ -220,14 +236,22 @@ def test_a_durable_without_acknowledgements_has_done_with_what_it_was_sent() -> 
     """It never gets a message twice."""
     plain = consumer("a", config={"durable_name": "a", "ack_policy": "none"})
 
+    idle = {**plain, "num_pending": 0}
+
     assert durable_floors([plain], last_sequence=100) == {"consumer a": 30}
+    assert durable_floors([idle], last_sequence=100) == {"consumer a": 100}
 
 
 def test_a_durable_that_waits_for_nothing_holds_nothing_back() -> None:
     """A filter that matches little leaves the consumer's own figures far behind."""
     idle = consumer("a", num_pending=0, num_ack_pending=0)
+    untold = {key: idle[key] for key in ("name", "config", "delivered", "ack_floor")}
+    unacked = consumer("a", num_pending=0, num_ack_pending=1)
 
     assert durable_floors([idle], last_sequence=100) == {"consumer a": 100}
+    assert durable_floors([untold], last_sequence=100) == {"consumer a": 100}
+    assert durable_floors([unacked], last_sequence=100) == {"consumer a": 20}
+    assert durable_floors([{**unacked, "ack_floor": {}}], last_sequence=100) == {"consumer a": 0}
 
 
 def test_a_reader_that_will_vanish_by_itself_holds_nothing_back() -> None:
@@ -240,6 +264,7 @@ def test_groups_are_known_from_their_records_and_assignments() -> None:
     keys = ["epoch.main.0", "epoch.main.1", "assignment.other", "member.third.c-0"]
 
     assert groups_of(keys) == {"main", "other"}
+    assert groups_of(["epoch..0", "assignment."]) == set()
 
 
 def test_the_fuller_of_two_limits_counts_and_no_limit_is_never_full() -> None:
@@ -248,3 +273,100 @@ def test_the_fuller_of_two_limits_counts_and_no_limit_is_never_full() -> None:
 
     assert fill_of({"max_bytes": 100, "max_msgs": 10}, state) == 0.9
     assert fill_of({"max_bytes": -1, "max_msgs": -1}, state) == 0.0
+    assert fill_of({"max_bytes": 100, "max_msgs": -1}, state) == 0.5
+    assert fill_of({"max_bytes": 1}, {"bytes": 1}) == 1.0
+    assert (fill_of({}, state), fill_of({"max_msgs": 0}, state)) == (0.0, 0.0)
+    assert fill_of({"max_bytes": 100}, {}) == 0.0
+
+
+def test_an_empty_stream_is_not_trimmed() -> None:
+    """Whoever reads it; and of one with one message that is collected, that goes."""
+    numbers: Any = {"fill": 1.0, "levels": HALF, "first_sequence": 5}
+
+    assert decide(**numbers, last_sequence=4, floors={}) == Decision()
+    assert decide(**numbers, last_sequence=5, floors={"group main": 5}) == Decision(below=6)
+    nobody = decide(**numbers, last_sequence=5, floors={})
+    assert nobody == Decision(held_by="no group of collectors has begun")
+
+
+def test_a_stream_that_is_almost_full_and_cannot_be_trimmed_is_stuck() -> None:
+    """Not while something of it goes, or there is room."""
+    held = Trimmed(stream="LOGS_0", fill=WARN_FILL, below=0, messages=0, held_by="group main")
+
+    assert held.is_stuck
+    assert not replace(held, below=2).is_stuck
+    assert not replace(held, fill=WARN_FILL - 0.01).is_stuck
+
+
+def test_each_warning_is_said_once_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream that cannot be trimmed, and one of which a table missed something."""
+    stuck = Trimmed(stream="LOGS_0", fill=1.0, below=0, messages=0, held_by="group main")
+    skipped = Trimmed(
+        stream="LOGS_1", fill=1.0, below=9, messages=8, held_by="", missed_by=("table a/b",)
+    )
+    warnings = _Warnings()
+    said = []
+    for trimmed in ([stuck], [stuck, skipped], [skipped], [stuck], [], [skipped]):
+        caplog.clear()
+        warnings.log(trimmed)
+        said.append([vars(record)["stream"] for record in caplog.records])
+
+    assert said == [["LOGS_0"], ["LOGS_1"], [], ["LOGS_0"], [], ["LOGS_1"]]
+
+
+def test_a_stream_that_is_trimmed_now_and_then_keeps_its_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While it stays above its level."""
+    skipped = Trimmed(
+        stream="LOGS_1", fill=1.0, below=9, messages=8, held_by="", missed_by=("table a/b",)
+    )
+    warnings = _Warnings()
+    for trimmed in (skipped, replace(skipped, missed_by=()), skipped):
+        warnings.log([trimmed])
+
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_the_tables_of_other_pipelines_are_waited_for_as_well(is_enabled: bool) -> None:
+    """The pipeline's own one also where it has not begun, and not where it is switched off."""
+    spec = {"subject": "logs", "table": {"enabled": is_enabled}}
+    pipeline = parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "logs"},
+            "spec": spec,
+        }
+    )
+    ours, others = table_key(pipeline.namespace, "logs"), table_key("team", "prod")
+
+    assert table_keys({others, "epoch.main.0"}, pipeline) == {
+        others,
+        *([ours] if is_enabled else []),
+    }
+    assert table_keys({ours}, pipeline) == ({ours} if is_enabled else set())
+
+
+async def test_what_a_table_misses_is_written_down_from_where_it_had_read() -> None:
+    """Or from the first message that is there. A record that cannot be read counts as none."""
+    bucket, key = FakeBucket(), table_key("team", "prod")
+    stream = FoundStream(
+        config={"name": "LOGS_0"}, state={"first_seq": 5, "last_seq": 20}, created="then", now=""
+    )
+    assert await missed_by(bucket.bucket, key) == Missed()
+    assert await table_progress(bucket.bucket, key) is None
+    await _note_missed(bucket.bucket, stream, Table(key, 0, 2), 10)
+    await _note_missed(bucket.bucket, stream, Table(key, 0, 11), 15)
+    noted = await missed_by(bucket.bucket, missed_key_of(key))
+    (first, second) = noted.streams["LOGS_0"]
+    bucket.values[key] = (1, b"nonsense")
+
+    assert [(each.created, each.first, each.last) for each in (first, second)] == [
+        ("then", 5, 9),
+        ("then", 12, 14),
+    ]
+    assert noted.messages == 8
+    assert await missed_by(bucket.bucket, key) == Missed()
+    assert await table_progress(bucket.bucket, key) is None

@@ -41,6 +41,11 @@ class FakeBucket:
             raise NotSent("the server is away")
         return self.shown.pop(0) if self.shown else self.entry(key)
 
+    async def put(self, key: str, value: bytes) -> int:
+        """See `Bucket.put`."""
+        revision, _ = self.values.get(key, (0, b""))
+        return await self.swap(key, value, revision=revision)
+
     async def swap(
         self, key: str, value: bytes, *, revision: int, headers: dict[str, str] | None = None
     ) -> int:
