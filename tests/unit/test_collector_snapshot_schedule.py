@@ -266,8 +266,11 @@ async def test_a_snapshot_that_takes_long_is_named_once(
     assert caplog.text.count(LATE) == 2
 
 
-async def test_what_is_stopped_writes_no_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has ended when that returns."""
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_what_is_stopped_writes_no_more(
+    site: Site, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    """It has ended when that returns, and before the last one is begun."""
     begun, is_cancelled = asyncio.Event(), False
 
     async def write(*_words: object) -> None:
@@ -286,7 +289,8 @@ async def test_what_is_stopped_writes_no_more(site: Site, monkeypatch: pytest.Mo
     site.now_s += EVERY_S
     schedule.begin_if_due()
     await begun.wait()
-    await schedule.stop()
+    site.owned.is_snapshot_old = False
+    await (schedule.finish() if is_last else schedule.stop())
 
     assert is_cancelled
     assert schedule._running is None
