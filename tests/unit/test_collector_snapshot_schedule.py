@@ -206,7 +206,12 @@ async def test_behind_a_roll_back_a_snapshot_is_due_soon(site: Site) -> None:
     ],
 )
 async def test_without_commits_record_and_snapshot_are_looked_at_now_and_then(
-    site: Site, sequence: int, rollbacks: int, is_stored: bool, done: list[str]
+    site: Site,
+    sequence: int,
+    rollbacks: int,
+    is_stored: bool,
+    done: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nothing else would notice that they are gone."""
     schedule = site.schedule()
@@ -222,6 +227,7 @@ async def test_without_commits_record_and_snapshot_are_looked_at_now_and_then(
     await ended(schedule)
 
     assert site.done == done
+    assert ("the snapshot is gone, written again" in caplog.text) is (len(done) > 1)
 
 
 async def test_a_look_that_shows_another_owner_ends_ours(site: Site) -> None:
