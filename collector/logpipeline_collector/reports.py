@@ -142,7 +142,8 @@ class ProgressReports:
         asked = Question.decode(question.data)
         for owned in self._owned():
             if owned.partition == partition:
-                # First: what is committed meanwhile is more than this answer says is stored.
+                # Asked before `known` is read: nothing may be committed between that and the
+                # answer, whose sequence would then be newer than its sources.
                 end = await self._end_of(owned) if asked.generations is None else 0
                 known = await owned.asked(host, asked)
                 for message in _messages(self._group, owned, asked, known, self._groups(), end):

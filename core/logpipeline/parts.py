@@ -15,8 +15,8 @@ def in_parts(
     size_max: int,
     count_max: int | None = None,
 ) -> Iterator[list[T]]:
-    """Yield *items* in order, in parts of at most *count max* items and *size max* together; a
-    larger item is a part by itself.
+    """Yield *items* in order, in parts of at most *count_max* items that together have the size
+    *size_max* at most. An item that is larger is a part by itself.
     """
     part: list[T] = []
     part_size = 0

@@ -31,8 +31,9 @@ ENTRIES_MAX = 256
 # Groups of collectors of one pipeline. More are taken for messages of another program.
 GROUPS_MAX = 16
 
-# The sequence of a message that is not known, but was read: none was stored before it.
-_READ = 1
+# What another process sent stands in messages whose sequences are not known. The first sequence
+# that a stream gives stands for them: a group that began with the stream has read that far.
+_FIRST = 1
 
 # Causes: what happened to bytes that the server acknowledged.
 REMOVED = "removed"  # by a purge, or one by one
@@ -171,7 +172,7 @@ class Account:
     def recall(self, known: Committed, now_s: float) -> None:
         """Note what collectors lack of a generation that another process sent."""
         entry = self._entries.setdefault(known.generation, GenerationAccount(known.begun))
-        entry.sent = [Sent(*hole, _READ, now_s) for hole in _holes_of(known)]
+        entry.sent = [Sent(*hole, _FIRST, now_s) for hole in _holes_of(known)]
 
     # -- reports of collectors
 

@@ -102,11 +102,7 @@ async def test_only_what_is_gone_is_named(node: Node, lines: int) -> None:
         for sequence in range(1, last + 1, 2):
             await node.made.js.call(f"STREAM.MSG.DELETE.{STREAM}", {"seq": sequence})
         async with node.collector():
-
-            async def is_all_there() -> bool:
-                return sorted(node.collected().splitlines()) == sorted(written.splitlines())
-
-            await eventually(is_all_there, what="all lines are collected")
+            await node.until_all_lines(written)
             await node.until_settled()
 
             assert await node.losses() == []
@@ -267,11 +263,7 @@ async def test_what_is_missing_is_sent_by_a_shipper_that_lost_its_state(
     async with node.collector():
         await node.made.until_committed(3)
         async with shipping(replace(node.shipper(), recall_s=WITHIN_S)):
-
-            async def is_all_there() -> bool:
-                return sorted(node.collected().splitlines()) == sorted(written.splitlines())
-
-            await eventually(is_all_there, what="all lines are collected")
+            await node.until_all_lines(written)
             await node.until_settled()
 
         assert await sent_twice(node) == []

@@ -8,7 +8,9 @@ from typing import Any
 
 
 def rows_by(key: str, path: Path | None) -> dict[Any, dict[str, Any]]:
-    """Return the results in the file *path*, by their field *key*; empty if there is no file."""
+    """Return the rows of the file *path*, each under the value of its field *key*; none where the
+    file does not exist.
+    """
     if path is None or not path.exists():
         return {}
     rows = [json.loads(line) for line in path.read_text().splitlines()]

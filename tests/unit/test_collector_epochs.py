@@ -12,6 +12,7 @@ from logpipeline.records import (
     EPOCH_HISTORY_MAX,
     FORMER_FOLDERS_MAX,
     GONE_FOLDERS_MAX,
+    SUCCESSION_HEADER,
     EpochRecord,
     EpochStart,
     Former,
@@ -73,7 +74,7 @@ FORMER = EpochRecord(
 
 
 def test_the_first_owner_of_a_partition_begins_its_record() -> None:
-    """A group that leaves out what was stored before says so for good."""
+    """`begun` says where a group begins that leaves out what was stored before."""
     began = successor(50, epoch=1)
     record = EpochRecord(
         epoch=1,
@@ -140,7 +141,7 @@ def test_a_group_may_begin_behind_what_it_had() -> None:
 def test_a_snapshot_is_left_where_a_lost_folder_is_read_again(
     again_from: int, snapshot: tuple[int, int]
 ) -> None:
-    """It describes what is read again, and all of that would count as known."""
+    """The snapshot describes the messages that are read again: they would count as known."""
     gone = GoneFolder("a", "here", 100, 7, 50, again_from)
     record = succeed(FORMER, successor(), gone=gone)
 
@@ -183,9 +184,10 @@ def test_the_end_of_an_owner_is_where_its_successor_began(taken: Successor, end:
 
 
 async def held(bucket: FakeBucket) -> HeldEpoch:
-    """Own the partition by the record `FORMER`, with nothing passed."""
-    seen = await epochs(bucket).read(0)
-    await epochs(bucket)._records.take(KEY, FORMER, revision=seen.revision)
+    """Own the partition behind the record `FORMER`."""
+    assert FORMER.succession is not None
+    headers = {SUCCESSION_HEADER: FORMER.succession.encode()}
+    await bucket.swap(KEY, FORMER.encode(), revision=0, headers=headers)
     return await epochs(bucket).take_over(
         0, await epochs(bucket).read(0), epoch=4, assignment=9, reached=reached(50, 2)
     )

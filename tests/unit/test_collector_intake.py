@@ -141,8 +141,8 @@ async def test_without_a_gap_a_source_begins_where_it_is_first_seen(
 
 @pytest.mark.parametrize(
     ("removed", "missing"),
-    [([12], [("node-a", "/a", 1000)]), ([9, 11, 14], [])],
-    ids=["between", "elsewhere"],
+    [([12], [("node-a", "/a", 1000)]), ([9, 12], [("node-a", "/a", 1000)]), ([9, 11, 14], [])],
+    ids=["between", "one of them between", "elsewhere"],
 )
 async def test_messages_of_a_single_stream_that_were_removed_one_by_one_may_be_ours(
     tmp_path: Path, removed: list[int], missing: list[tuple[str, str, int]]
@@ -158,17 +158,27 @@ async def test_messages_of_a_single_stream_that_were_removed_one_by_one_may_be_o
     assert owned.missed_messages == 0
 
 
+@pytest.mark.parametrize(
+    ("listed", "missing"),
+    [(1, [("node-a", "/a", 1000)]), (2, [])],
+    ids=["too many", "just so many"],
+)
 async def test_where_too_many_messages_were_removed_to_be_listed_one_may_be_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listed: int,
+    missing: list[tuple[str, str, int]],
 ) -> None:
-    """Bytes that are expected in vain are sent again, or named as lost."""
-    monkeypatch.setattr(intake, "REMOVED_LISTED_MAX", 1)
+    """Bytes that are expected in vain are sent again, or named as lost. Those that are listed lie
+    elsewhere.
+    """
+    monkeypatch.setattr(intake, "REMOVED_LISTED_MAX", listed)
     server = Server()
     server.removed = [1, 2]
     owned = owned_from_midway(tmp_path, is_single=True)
     await intake_of(server).take(owned, delivered(13, start=1000))
 
-    assert owned.writer.missing() == [("node-a", "/a", 1000)]
+    assert owned.writer.missing() == missing
 
 
 async def test_a_message_is_not_taken_while_the_stream_cannot_be_asked(tmp_path: Path) -> None:
@@ -181,29 +191,6 @@ async def test_a_message_is_not_taken_while_the_stream_cannot_be_asked(tmp_path:
 
     assert owned.position.sequence == BEGUN
     assert owned.writer.dirty_bytes == 0
-
-
-async def test_as_many_removed_messages_as_are_listed_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """None of these two lies between."""
-    monkeypatch.setattr(intake, "REMOVED_LISTED_MAX", 2)
-    server = Server()
-    server.removed = [1, 2]
-    owned = owned_from_midway(tmp_path, is_single=True)
-    await intake_of(server).take(owned, delivered(13, start=1000))
-
-    assert owned.writer.missing() == []
-
-
-async def test_one_removed_message_of_several_may_be_ours(tmp_path: Path) -> None:
-    """Others lie elsewhere."""
-    server = Server()
-    server.removed = [9, 12]
-    owned = owned_from_midway(tmp_path, is_single=True)
-    await intake_of(server).take(owned, delivered(13, start=1000))
-
-    assert owned.writer.missing() == [("node-a", "/a", 1000)]
 
 
 async def test_a_stream_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from components.snapshot_site import EVERY_S, SnapshotSite
 from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import NotSent
 from logpipeline.records import StreamPosition
 from logpipeline_collector import snapshot_schedule
-from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_collector.snapshot_schedule import (
     LATE,
     LATE_AFTER_S,
@@ -25,102 +25,13 @@ from logpipeline_collector.snapshot_schedule import (
     has_snapshot,
     write_snapshot,
 )
-from logpipeline_collector.snapshots import SnapshotBroken
-from logpipeline_collector.stream_position import Marks
-
-EVERY_S = 100.0
-FORMER, STORED = 5, 9
-
-
-class Site:
-    """A partition with its store; what is done is noted in *done*, in order. At *broken* the store
-    fails, at *away* no server answers; a fake, since no server fails at a chosen step.
-    """
-
-    def __init__(self, folder: Path, executor: Executor) -> None:
-        self.done: list[str] = []
-        self.broken: set[str] = set()
-        self.away: set[str] = set()
-        self.is_stored = True
-        self.is_fenced = False
-        self.now_s = 1000.0
-        self.executor = executor
-        self.metrics = CollectorMetrics()
-        self.marks_path = folder / "p0.marks"
-        self.record = SimpleNamespace(snapshot=FORMER)
-        self.owned: Any = SimpleNamespace(
-            partition=0,
-            epoch=4,
-            held=self,
-            marks=Marks(),
-            is_snapshot_old=True,
-            is_snapshot_urgent=False,
-            snapshot_problem=None,
-            committed=StreamPosition("monday", 30, 300),
-            committed_rollbacks=0,
-            snapshot=self._snapshot,
-            note_snapshot=lambda snapshot: self._do("note"),
-        )
-        self.context: Any = SimpleNamespace(
-            config=SimpleNamespace(snapshot_every_s=EVERY_S, marks_path=lambda _: self.marks_path),
-            executor=executor,
-            metrics=self.metrics,
-            snapshots=lambda partition: self,
-        )
-
-    @property
-    def store(self) -> Any:
-        """Itself, as what it stands for."""
-        return self
-
-    def schedule(self) -> SnapshotSchedule:
-        return SnapshotSchedule(self.context, self.owned)
-
-    def _do(self, what: str) -> None:
-        self.done.append(what)
-        if what in self.broken:
-            raise SnapshotBroken("it is full")
-        if what in self.away:
-            raise NotSent("the server is away")
-
-    async def _snapshot(self, executor: Executor) -> Any:
-        self._do("make")
-        return SimpleNamespace(position=StreamPosition("monday", 30, 300))
-
-    async def remove_unfinished(self, former: int, *, epoch: int) -> None:
-        assert (former, epoch) == (FORMER, 4)
-        self._do("remove unfinished")
-
-    async def write(self, snapshot: Any) -> int:
-        self._do("write")
-        return STORED
-
-    async def drop_before(self, former: int) -> None:
-        assert former == FORMER
-        self._do("drop former")
-
-    async def point_to_snapshot(self, sequence: int, at: int) -> None:
-        assert (sequence, at) == (STORED, 30)
-        self._do("point")
-
-    async def is_there(self, sequence: int) -> bool:
-        assert sequence == FORMER
-        return self.is_stored
-
-    async def look(self) -> None:
-        self._do("look")
-        if self.is_fenced:
-            raise Fenced("another has it")
-
-    def counted(self, outcome: str) -> float:
-        return float(self.metrics.snapshots.labels(0, outcome)._value.get())
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SnapshotSite]:
     """A partition whose clock stands."""
     with ThreadPoolExecutor(1) as executor:
-        made = Site(tmp_path, executor)
+        made = SnapshotSite(tmp_path, executor)
         clock = SimpleNamespace(monotonic=lambda: made.now_s)
         monkeypatch.setattr(snapshot_schedule, "time", clock)
         yield made
@@ -129,7 +40,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 WRITTEN = ["remove unfinished", "make", "write", "point", "note", "drop former"]
 
 
-async def test_a_snapshot_is_stored_before_the_former_one_goes(site: Site) -> None:
+async def test_a_snapshot_is_stored_before_the_former_one_goes(site: SnapshotSite) -> None:
     """What an attempt that broke off has left is removed first, since it takes room."""
     assert await write_snapshot(site.store, site.owned, site.executor) is None
     assert site.done == WRITTEN
@@ -146,7 +57,7 @@ async def test_a_snapshot_is_stored_before_the_former_one_goes(site: Site) -> No
     ],
 )
 async def test_a_snapshot_that_cannot_be_stored_leaves_the_former_one(
-    site: Site, step: str, is_away: bool, caplog: pytest.LogCaptureFixture
+    site: SnapshotSite, step: str, is_away: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its room is freed, if that can be done now, and it is said why."""
     (site.away if is_away else site.broken).add(step)
@@ -160,9 +71,9 @@ async def test_a_snapshot_that_cannot_be_stored_leaves_the_former_one(
     assert site.done == begun + (cleaned[:1] if step == "remove unfinished" else cleaned)
 
 
-async def test_a_snapshot_is_due_when_its_time_is_over(site: Site) -> None:
+async def test_a_snapshot_is_due_when_its_time_is_over(site: SnapshotSite) -> None:
     """From the begin of the last one on."""
-    schedule = site.schedule()
+    schedule = site.new_schedule()
     site.now_s += EVERY_S - 1
     schedule.begin_if_due()
     early = schedule._running
@@ -185,9 +96,9 @@ async def ended(schedule: SnapshotSchedule) -> None:
     await asyncio.wait([schedule._running])
 
 
-async def test_behind_a_roll_back_a_snapshot_is_due_soon(site: Site) -> None:
+async def test_behind_a_roll_back_a_snapshot_is_due_soon(site: SnapshotSite) -> None:
     """A successor could not learn from the stream what the last one lacks."""
-    schedule = site.schedule()
+    schedule = site.new_schedule()
     site.owned.is_snapshot_urgent = True
     site.now_s += URGENT_SNAPSHOT_S
     schedule.begin_if_due()
@@ -206,7 +117,7 @@ async def test_behind_a_roll_back_a_snapshot_is_due_soon(site: Site) -> None:
     ],
 )
 async def test_without_commits_record_and_snapshot_are_looked_at_now_and_then(
-    site: Site,
+    site: SnapshotSite,
     sequence: int,
     rollbacks: int,
     is_stored: bool,
@@ -214,7 +125,7 @@ async def test_without_commits_record_and_snapshot_are_looked_at_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nothing else would notice that they are gone."""
-    schedule = site.schedule()
+    schedule = site.new_schedule()
     site.owned.is_snapshot_old, site.is_stored = False, is_stored
     site.owned.committed = StreamPosition("monday", sequence, sequence)
     site.owned.committed_rollbacks = rollbacks
@@ -230,9 +141,9 @@ async def test_without_commits_record_and_snapshot_are_looked_at_now_and_then(
     assert ("the snapshot is gone, written again" in caplog.text) is (len(done) > 1)
 
 
-async def test_a_look_that_shows_another_owner_ends_ours(site: Site) -> None:
+async def test_a_look_that_shows_another_owner_ends_ours(site: SnapshotSite) -> None:
     """At the next time that reading asks."""
-    schedule = site.schedule()
+    schedule = site.new_schedule()
     site.owned.is_snapshot_old, site.is_fenced = False, True
     site.now_s += EVERY_S
     schedule._periods = PERIODS_BETWEEN_LOOKS - 1
@@ -245,7 +156,7 @@ async def test_a_look_that_shows_another_owner_ends_ours(site: Site) -> None:
 
 
 async def test_a_snapshot_that_takes_long_is_named_once(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: SnapshotSite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And the next one anew."""
     may_end = asyncio.Event()
@@ -254,7 +165,7 @@ async def test_a_snapshot_that_takes_long_is_named_once(
         await may_end.wait()
 
     monkeypatch.setattr(snapshot_schedule, "write_snapshot", write)
-    schedule = site.schedule()
+    schedule = site.new_schedule()
     named = []
     for _ in range(2):
         may_end.clear()
@@ -274,7 +185,7 @@ async def test_a_snapshot_that_takes_long_is_named_once(
 
 @pytest.mark.parametrize("is_last", [True, False])
 async def test_what_is_stopped_writes_no_more(
-    site: Site, monkeypatch: pytest.MonkeyPatch, is_last: bool
+    site: SnapshotSite, monkeypatch: pytest.MonkeyPatch, is_last: bool
 ) -> None:
     """It has ended when that returns, and before the last one is begun."""
     begun, is_cancelled = asyncio.Event(), False
@@ -290,7 +201,7 @@ async def test_what_is_stopped_writes_no_more(
             raise
 
     monkeypatch.setattr(snapshot_schedule, "write_snapshot", write)
-    schedule = site.schedule()
+    schedule = site.new_schedule()
     await schedule.stop()
     site.now_s += EVERY_S
     schedule.begin_if_due()
@@ -303,24 +214,24 @@ async def test_what_is_stopped_writes_no_more(
 
 
 @pytest.mark.parametrize("is_old", [True, False])
-async def test_a_successor_finds_a_snapshot(site: Site, is_old: bool) -> None:
+async def test_a_successor_finds_a_snapshot(site: SnapshotSite, is_old: bool) -> None:
     """At a release it is written if it is old, or gone."""
     site.owned.is_snapshot_old, site.is_stored = is_old, False
-    await site.schedule().finish()
+    await site.new_schedule().finish()
     first = list(site.done)
     site.is_stored = True
-    await site.schedule().finish()
+    await site.new_schedule().finish()
 
     assert first == WRITTEN
     assert site.done == first + (WRITTEN if is_old else [])
 
 
 async def test_marks_that_cannot_be_saved_are_said(
-    site: Site, caplog: pytest.LogCaptureFixture
+    site: SnapshotSite, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The snapshot is stored all the same."""
     site.marks_path.mkdir()
-    await site.schedule().finish()
+    await site.new_schedule().finish()
 
     assert site.done == WRITTEN
     assert "marks not saved" in caplog.text

@@ -6,49 +6,29 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from components.snapshot_site import SnapshotSite
 from logpipeline_collector import snapshot_schedule
-from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.snapshot_schedule import LATE, SnapshotSchedule
+from logpipeline_collector.snapshot_schedule import LATE
 from logpipeline_collector.snapshots import SnapshotStore
-from logpipeline_collector.stream_position import Marks
 
 
-class Made:
+class Made(SnapshotSite):
     """A schedule whose snapshots wait for *may_end*, and end with *outcome*."""
 
     def __init__(self, folder: Path, executor: Executor) -> None:
+        super().__init__(folder, executor, every_s=0.0)
         self.may_end = asyncio.Event()
         self.begun = 0
         self.outcome: str | None = None
-        self.owned = SimpleNamespace(
-            partition=0,
-            is_snapshot_old=True,
-            is_snapshot_urgent=False,
-            marks=Marks(),
-            snapshot_problem=None,
-        )
-        self.metrics = CollectorMetrics()
-        context: Any = SimpleNamespace(
-            config=SimpleNamespace(snapshot_every_s=0.0, marks_path=lambda _: folder / "p0.marks"),
-            executor=executor,
-            metrics=self.metrics,
-            snapshots=lambda _: None,
-        )
-        owned: Any = self.owned
-        self.schedule = SnapshotSchedule(context, owned)
+        self.schedule = self.new_schedule()
 
-    async def write(self, store: SnapshotStore, owned: object, executor: Executor) -> str | None:
+    async def snapshot(self, store: SnapshotStore, owned: object, executor: Executor) -> str | None:
         self.begun += 1
         await self.may_end.wait()
         return self.outcome
-
-    def counted(self, outcome: str) -> float:
-        return float(self.metrics.snapshots.labels(0, outcome)._value.get())
 
     async def until_ended(self) -> None:
         """Return when what was begun has ended."""
@@ -61,7 +41,7 @@ class Made:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     with ThreadPoolExecutor(1) as executor:
         made = Made(tmp_path, executor)
-        monkeypatch.setattr(snapshot_schedule, "write_snapshot", made.write)
+        monkeypatch.setattr(snapshot_schedule, "write_snapshot", made.snapshot)
         yield made
 
 

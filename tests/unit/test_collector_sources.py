@@ -7,8 +7,9 @@ import zlib
 
 import pytest
 
+from components.source_states import known_after
 from logpipeline import zstd
-from logpipeline.deduplication import SourceState, decide
+from logpipeline.deduplication import SourceState
 from logpipeline.records import Committed, Named, Question, StreamPosition
 from logpipeline.source_room import FORGOTTEN
 from logpipeline.wire import Batch
@@ -46,14 +47,6 @@ def learn(sources: Sources, host: str, each: Batch) -> None:
     sources.learn(host, each, sources.decide(host, each), sequence=7)
 
 
-def state(*batches: Batch) -> SourceState:
-    """Return what is known after *batches*."""
-    known = SourceState()
-    for each in batches:
-        known = decide(known, each).after
-    return known
-
-
 def commit(number: int) -> LocalCommit:
     """Return a commit of this number."""
     return LocalCommit(number, 1, StreamPosition("monday", 1, 1), 0, None)
@@ -72,8 +65,8 @@ def test_what_is_read_is_committed_later() -> None:
     assert (sources.missing_bytes, sources.lost_bytes) == (3, 4)
     assert before == (0, [])
     assert changed == {
-        ("a", "/x"): state(batch("/x", 3, 10), batch("/x", 10, 14, lost="rotated")),
-        ("b", "/y"): state(batch("/y", 0, 5)),
+        ("a", "/x"): known_after(batch("/x", 3, 10), batch("/x", 10, 14, lost="rotated")),
+        ("b", "/y"): known_after(batch("/y", 0, 5)),
     }
     assert sources.committed == changed
     assert sources.take_changes() == {}
@@ -96,7 +89,7 @@ def test_bytes_of_a_hole_that_is_filled_are_missing_no_more() -> None:
 def test_who_asks_for_changes_gets_those_behind_a_commit() -> None:
     """All of them where it has none, or one of before the start."""
     sources = Sources()
-    sources.load({("a", "/old"): state(batch("/old", 0, 5))}, commit(10))
+    sources.load({("a", "/old"): known_after(batch("/old", 0, 5))}, commit(10))
     for number, source in ((11, "/x"), (12, "/y"), (13, "/x")):
         learn(sources, "a", batch(source, number, number + 1))
         sources.commit(number, sources.take_changes())
@@ -117,7 +110,7 @@ def test_what_is_loaded_is_all_that_is_known() -> None:
         learn(sources, "a", batch("/x", number, number + 1))
         sources.commit(number, sources.take_changes())
     learn(sources, "a", batch("/y", 0, 5))
-    sources.load({("a", "/z"): state(batch("/z", 0, 5))}, commit(10))
+    sources.load({("a", "/z"): known_after(batch("/z", 0, 5))}, commit(10))
 
     assert sources.take_changes() == {}
     assert sources.changed_since(10) == (10, [])
@@ -127,9 +120,9 @@ def test_what_is_loaded_is_all_that_is_known() -> None:
 def test_changes_are_listed_of_so_many_commits() -> None:
     """Of older ones, all that is known."""
     sources = Sources()
-    sources.load({("a", "/old"): state(batch("/old", 0, 5))}, None)
+    sources.load({("a", "/old"): known_after(batch("/old", 0, 5))}, None)
     for number in range(1, COMMITS_LISTED_MAX + 1):
-        sources.commit(number, {("a", "/x"): state(batch("/x", 0, number))})
+        sources.commit(number, {("a", "/x"): known_after(batch("/x", 0, number))})
     listed = sources.changed_since(1)[1]
     sources.commit(COMMITS_LISTED_MAX + 1, {})
     just, more = sources.changed_since(1)[1], sources.changed_since(2)[1]
@@ -142,15 +135,17 @@ def test_changes_are_listed_of_so_many_commits() -> None:
 def test_a_source_that_is_forgotten_is_committed_as_gone() -> None:
     """And is in no answer."""
     sources = Sources()
-    sources.load({("a", "/x"): state(batch("/x", 3, 5)), ("a", "/y"): SourceState()}, commit(4))
-    sources.replace({("a", "/z"): state(batch("/z", 2, 5))})
+    sources.load(
+        {("a", "/x"): known_after(batch("/x", 3, 5)), ("a", "/y"): SourceState()}, commit(4)
+    )
+    sources.replace({("a", "/z"): known_after(batch("/z", 2, 5))})
     changed = dict(sources.take_changes())
     sources.commit(5, changed)
 
     assert changed == {
         ("a", "/x"): None,
         ("a", "/y"): None,
-        ("a", "/z"): state(batch("/z", 2, 5)),
+        ("a", "/z"): known_after(batch("/z", 2, 5)),
     }
     assert list(sources.committed) == [("a", "/z")]
     assert sources.missing_bytes == 2
@@ -178,7 +173,7 @@ def test_an_answer_names_the_generations_that_are_asked_for() -> None:
 def test_the_sums_of_forgotten_sources_are_no_source() -> None:
     """They stand beside the sources, since former versions can read them there."""
     sources = Sources()
-    sources.load({FORGOTTEN: state(batch("", 5, 9))}, commit(1))
+    sources.load({FORGOTTEN: known_after(batch("", 5, 9))}, commit(1))
 
     assert sources.missing_bytes == 5
     assert list(sources.missing()) == []
@@ -216,7 +211,7 @@ def test_what_is_loaded_beyond_the_limit_is_forgotten(
     """Its sums stay, where it has any."""
     monkeypatch.setattr(module, "SOURCES_MAX", 1)
     sources = Sources()
-    known = {("a", "/0"): state(first), ("a", "/1"): state(batch("/1", 0, 5))}
+    known = {("a", "/0"): known_after(first), ("a", "/1"): known_after(batch("/1", 0, 5))}
     sources.load(known, commit(1))
     sources.load(known, commit(1))
     changed = sources.take_changes()
@@ -230,7 +225,7 @@ def test_what_is_loaded_beyond_the_limit_is_forgotten(
 def test_the_bytes_of_what_is_loaded_are_counted_once() -> None:
     """However often it is."""
     sources = Sources()
-    known = {("a", "/0"): state(batch("/0", 0, 5))}
+    known = {("a", "/0"): known_after(batch("/0", 0, 5))}
     sources.load(known, commit(1))
     once = sources.stored_bytes
     sources.load(known, commit(1))

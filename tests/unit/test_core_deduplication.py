@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.source_states import known_after
 from logpipeline.checksum import NOTHING, extend
 from logpipeline.deduplication import (
     GENERATIONS_MAX,
@@ -40,14 +41,6 @@ def batch(start: int, end: int, generation: str = NEW, previous: Previous | None
     )
 
 
-def taken(*batches: Batch) -> SourceState:
-    """Return what is known after *batches*."""
-    knowledge = SourceState()
-    for each in batches:
-        knowledge = decide(knowledge, each).after
-    return knowledge
-
-
 def new_ranges(knowledge: SourceState, each: Batch) -> list[tuple[int, int, bool]]:
     """Return what is new of *each*."""
     return [(part.start, part.end, part.is_late) for part in decide(knowledge, each).ranges]
@@ -55,7 +48,7 @@ def new_ranges(knowledge: SourceState, each: Batch) -> list[tuple[int, int, bool
 
 def test_adjoining_batches_are_new() -> None:
     """The usual case."""
-    knowledge = taken(batch(0, 10))
+    knowledge = known_after(batch(0, 10))
 
     assert new_ranges(knowledge, batch(10, 20)) == [(10, 20, False)]
     assert knowledge.missing == 0
@@ -63,14 +56,14 @@ def test_adjoining_batches_are_new() -> None:
 
 def test_a_known_batch_has_nothing_new() -> None:
     """What a restarted shipper repeats beyond the server's window."""
-    decisions = [decide(taken(batch(0, 10)), batch(*span)) for span in ((0, 10), (3, 7))]
+    decisions = [decide(known_after(batch(0, 10)), batch(*span)) for span in ((0, 10), (3, 7))]
 
     assert [(decision.ranges, decision.cut_bytes) for decision in decisions] == [((), 0)] * 2
 
 
 def test_an_overlap_is_cut() -> None:
     """Only the end is new."""
-    decision = decide(taken(batch(0, 10)), batch(5, 15))
+    decision = decide(known_after(batch(0, 10)), batch(5, 15))
 
     assert [(part.start, part.end) for part in decision.ranges] == [(10, 15)]
     assert decision.cut_bytes == 5
@@ -89,7 +82,7 @@ def test_a_reader_from_midway_misses_nothing_of_what_it_left_out() -> None:
 
 def test_a_gap_is_a_hole_that_a_late_batch_fills() -> None:
     """In two pieces; what lies around them is known."""
-    knowledge = taken(batch(0, 10), batch(20, 30))
+    knowledge = known_after(batch(0, 10), batch(20, 30))
     assert knowledge.missing == 10
     assert new_ranges(knowledge, batch(8, 15)) == [(10, 15, True)]
     knowledge = decide(knowledge, batch(8, 15)).after
@@ -99,7 +92,7 @@ def test_a_gap_is_a_hole_that_a_late_batch_fills() -> None:
 
 def test_a_generation_that_ended_later_than_was_read_has_a_hole_at_its_end() -> None:
     """The next generation's first batch says so."""
-    knowledge = taken(batch(0, 10, OLD), batch(0, 5, NEW, Previous(OLD, 25)))
+    knowledge = known_after(batch(0, 10, OLD), batch(0, 5, NEW, Previous(OLD, 25)))
 
     assert knowledge.missing == 15
     assert new_ranges(knowledge, batch(10, 25, OLD)) == [(10, 25, True)]
@@ -107,7 +100,7 @@ def test_a_generation_that_ended_later_than_was_read_has_a_hole_at_its_end() -> 
 
 def test_a_generation_that_never_came_is_missing_whole() -> None:
     """Where the source was known before, an unknown predecessor is a break of the chain."""
-    decision = decide(taken(batch(0, 10, OLD)), batch(0, 5, NEW, Previous("c" * 16, 40)))
+    decision = decide(known_after(batch(0, 10, OLD)), batch(0, 5, NEW, Previous("c" * 16, 40)))
 
     assert decision.is_unknown_chain
     assert decision.after.missing == 40
@@ -122,7 +115,7 @@ def test_the_first_batch_of_a_source_owes_nothing_to_its_past() -> None:
 
 def test_a_generation_of_unknown_length_that_never_came_misses_nothing_yet() -> None:
     """It is known to be missing, and how long it was is not."""
-    decision = decide(taken(batch(0, 10, OLD)), batch(0, 5, NEW, Previous("c" * 16, None)))
+    decision = decide(known_after(batch(0, 10, OLD)), batch(0, 5, NEW, Previous("c" * 16, None)))
 
     assert (decision.is_unknown_chain, decision.after.missing) == (True, 0)
 
@@ -141,19 +134,19 @@ def test_a_generation_of_unknown_length_that_never_came_misses_nothing_yet() -> 
 )
 def test_a_chain_is_whole_where_nothing_new_is_missing(known: list[Batch], each: Batch) -> None:
     """Whatever the batch says of the generation before its own."""
-    decision = decide(taken(*known), each)
+    decision = decide(known_after(*known), each)
 
     assert (decision.is_unknown_chain, decision.after.missing) == (False, 0)
 
 
 def test_a_source_that_begins_in_the_middle_misses_its_start() -> None:
     """Counted and named."""
-    assert taken(batch(7, 9)).missing == 7
+    assert known_after(batch(7, 9)).missing == 7
 
 
 def test_what_was_left_out_on_purpose_is_not_missing() -> None:
     """`readFrom: end` says so in its first batch."""
-    knowledge = taken(replace(batch(7, 9), begins=True))
+    knowledge = known_after(replace(batch(7, 9), begins=True))
 
     assert knowledge.missing == 0
     assert new_ranges(knowledge, batch(9, 12)) == [(9, 12, False)]
@@ -161,7 +154,7 @@ def test_what_was_left_out_on_purpose_is_not_missing() -> None:
 
 def test_what_was_left_out_on_purpose_is_written_where_it_comes_as_new() -> None:
     """Not where it may have been sent before: it was left out then."""
-    knowledge = taken(replace(batch(7, 9), begins=True))
+    knowledge = known_after(replace(batch(7, 9), begins=True))
 
     assert new_ranges(knowledge, batch(3, 7)) == [(3, 7, True)]
     assert new_ranges(knowledge, replace(batch(3, 7), resend=True)) == []
@@ -169,18 +162,18 @@ def test_what_was_left_out_on_purpose_is_written_where_it_comes_as_new() -> None
 
 def test_what_was_left_out_may_be_said_by_a_batch_that_comes_again() -> None:
     """The first one was another shipper's, which did not know it."""
-    assert taken(batch(7, 9), replace(batch(7, 9), begins=True)).missing == 0
-    assert taken(batch(5, 9), replace(batch(7, 9), begins=True)).missing == 5
+    assert known_after(batch(7, 9), replace(batch(7, 9), begins=True)).missing == 0
+    assert known_after(batch(5, 9), replace(batch(7, 9), begins=True)).missing == 5
 
 
 def test_a_batch_shows_the_holes_that_it_leaves() -> None:
     """A new hole lies before its first byte, or at the end of the generation before."""
-    known = taken(batch(0, 10, OLD))
+    known = known_after(batch(0, 10, OLD))
     shown = decide(known, batch(15, 20, OLD)).holes
     cut_off = decide(known, batch(0, 5, NEW, Previous(OLD, 12))).holes
     both = decide(known, batch(3, 5, NEW, Previous(OLD, 12))).holes
-    after = decide(taken(batch(0, 10, OLD), batch(15, 20, OLD)), batch(20, 30, OLD)).holes
-    again = decide(taken(batch(0, 10, OLD), batch(15, 20, OLD)), batch(15, 20, OLD)).holes
+    after = decide(known_after(batch(0, 10, OLD), batch(15, 20, OLD)), batch(20, 30, OLD)).holes
+    again = decide(known_after(batch(0, 10, OLD), batch(15, 20, OLD)), batch(15, 20, OLD)).holes
 
     assert shown == ((OLD, 10, 15),)
     assert cut_off == ((OLD, 10, 12),)
@@ -204,7 +197,7 @@ def test_the_generation_that_grows_is_the_newest(each: Batch, order: list[str]) 
     """Reports to shippers are about that one, whatever else was named meanwhile. What comes late
     changes no order.
     """
-    known = taken(batch(0, 10, OLDEST), batch(10, 20, OLDER), batch(0, 10, NEWEST))
+    known = known_after(batch(0, 10, OLDEST), batch(10, 20, OLDER), batch(0, 10, NEWEST))
 
     after = decide(known, each).after
 
@@ -215,7 +208,7 @@ def test_the_generation_that_grows_is_the_newest(each: Batch, order: list[str]) 
 def test_what_a_limit_costs_is_counted() -> None:
     """Holes that are no longer listed cannot be filled any more."""
     # Ten bytes of each twenty, but for the first ones.
-    many = taken(*(batch(start, start + 10) for start in range(10, 20 * HOLES_MAX + 30, 20)))
+    many = known_after(*(batch(start, start + 10) for start in range(10, 20 * HOLES_MAX + 30, 20)))
     [known] = many.generations
     assert len(known.extents) == HOLES_MAX + 1
     assert (many.given_up, many.missing) == (0, 10 * (HOLES_MAX + 1))
@@ -231,7 +224,7 @@ def test_what_a_limit_costs_is_counted() -> None:
 def test_the_oldest_generation_goes_with_its_holes() -> None:
     """They are given up, and counted as long as the source is known."""
     names = [f"{number:016x}" for number in range(GENERATIONS_MAX + 1)]
-    full = taken(batch(5, 10, names[0]), *(batch(3, 10, name) for name in names[1:-1]))
+    full = known_after(batch(5, 10, names[0]), *(batch(3, 10, name) for name in names[1:-1]))
     assert (len(full.generations), full.given_up) == (GENERATIONS_MAX, 0)
 
     more = decide(full, batch(3, 10, names[-1])).after
@@ -245,13 +238,13 @@ def test_the_oldest_generation_goes_with_its_holes() -> None:
 
 def test_knowledge_is_bounded() -> None:
     """Neither generations nor holes grow without end; the newest stay."""
-    many = taken(*(batch(0, 5, f"{number:016x}") for number in range(GENERATIONS_MAX + 10)))
-    torn = taken(*(batch(number * 10, number * 10 + 1) for number in range(HOLES_MAX + 20)))
+    many = known_after(*(batch(0, 5, f"{number:016x}") for number in range(GENERATIONS_MAX + 10)))
+    torn = known_after(*(batch(number * 10, number * 10 + 1) for number in range(HOLES_MAX + 20)))
 
     assert len(many.generations) == GENERATIONS_MAX
     assert many.generations[-1].name == f"{GENERATIONS_MAX + 9:016x}"
     assert len(torn.generations[0].holes) == HOLES_MAX
-    losses = taken(
+    losses = known_after(
         batch(0, 1000), *(lost(1000 + n * 2, 1001 + n * 2) for n in range(LOSSES_MAX + 9))
     )
     assert (len(losses.losses), losses.lost) == (LOSSES_MAX, LOSSES_MAX + 9)
@@ -273,7 +266,7 @@ def lost(start: int, end: int, cause: str = "rotated") -> Batch:
 
 def test_a_batch_that_continues_other_bytes_is_a_misfit_and_hides_nothing() -> None:
     """Forged, garbled, or of another file: what is known stays, and the right one is new."""
-    knowledge = taken(summed(0, b"one\n"))
+    knowledge = known_after(summed(0, b"one\n"))
     forged = decide(knowledge, summed(4, b"evil\n", after=b"two\n"))
 
     assert (forged.is_misfit, forged.ranges, forged.after) == (True, (), knowledge)
@@ -283,7 +276,7 @@ def test_a_batch_that_continues_other_bytes_is_a_misfit_and_hides_nothing() -> N
 
 def test_the_checksum_goes_on_behind_what_was_left_out_on_purpose() -> None:
     """It counts from where shipping began."""
-    knowledge = taken(summed(100, b"one\n", begins=True))
+    knowledge = known_after(summed(100, b"one\n", begins=True))
 
     assert not decide(knowledge, summed(104, b"two\n", after=b"one\n")).is_misfit
     assert decide(knowledge, summed(104, b"two\n", after=b"two\n")).is_misfit
@@ -291,7 +284,7 @@ def test_the_checksum_goes_on_behind_what_was_left_out_on_purpose() -> None:
 
 def test_a_shipper_without_checksums_is_believed_until_one_has_them() -> None:
     """One of a former version. Who leaves them out of a file that had some is somebody else."""
-    knowledge = taken(batch(0, 4), summed(4, b"two\n", after=b"one\n"))
+    knowledge = known_after(batch(0, 4), summed(4, b"two\n", after=b"one\n"))
 
     assert knowledge.generations[0].high == 8
     assert decide(knowledge, batch(8, 12)).is_misfit
@@ -300,7 +293,7 @@ def test_a_shipper_without_checksums_is_believed_until_one_has_them() -> None:
 
 def test_a_named_loss_is_no_hole_and_may_be_found() -> None:
     """The books balance: what was seen is written, or lost; found bytes are lost no more."""
-    knowledge = taken(batch(0, 10), lost(10, 30), batch(30, 40))
+    knowledge = known_after(batch(0, 10), lost(10, 30), batch(30, 40))
     assert (knowledge.missing, knowledge.written, knowledge.lost) == (0, 20, 20)
     assert knowledge.losses == (Loss(NEW, 10, 30, "rotated", 7),)
 
@@ -314,7 +307,7 @@ def test_a_named_loss_is_no_hole_and_may_be_found() -> None:
 def test_what_is_found_of_one_generation_stays_lost_of_another() -> None:
     """Their bytes have the same places."""
     other = replace(lost(10, 30), generation=OLD)
-    knowledge = taken(batch(0, 10, OLD), batch(0, 10), other, lost(10, 30))
+    knowledge = known_after(batch(0, 10, OLD), batch(0, 10), other, lost(10, 30))
 
     found = decide(knowledge, batch(10, 20)).after
 
@@ -324,7 +317,7 @@ def test_what_is_found_of_one_generation_stays_lost_of_another() -> None:
 
 def test_a_loss_fills_a_hole_and_is_counted_once() -> None:
     """Whoever names it again names nothing new; what is written cannot be lost."""
-    knowledge = taken(batch(0, 10), batch(20, 30), lost(5, 20), lost(0, 30))
+    knowledge = known_after(batch(0, 10), batch(20, 30), lost(5, 20), lost(0, 30))
 
     assert (knowledge.missing, knowledge.written, knowledge.lost) == (0, 20, 10)
     assert [(loss.start, loss.end) for loss in knowledge.losses] == [(10, 20)]
@@ -335,10 +328,10 @@ def test_a_predecessor_is_heeded_where_nobody_keeps_an_account() -> None:
     unsummed = batch(0, 10, OLD)
     chained = replace(summed(0, b"x\n"), generation="c" * 16)
     decisions = [
-        decide(taken(unsummed), summed(0, b"x\n", previous=Previous(OLD, 25))),
+        decide(known_after(unsummed), summed(0, b"x\n", previous=Previous(OLD, 25))),
         # Whoever leaves the checksums out is somebody else.
-        decide(taken(unsummed, chained), batch(0, 5, NEW, Previous(OLD, 25))),
-        decide(taken(chained), batch(0, 5, NEW, Previous(OLD, 25))),
+        decide(known_after(unsummed, chained), batch(0, 5, NEW, Previous(OLD, 25))),
+        decide(known_after(chained), batch(0, 5, NEW, Previous(OLD, 25))),
     ]
 
     assert [(each.is_unknown_chain, each.after.missing) for each in decisions] == [(False, 0)] * 3
@@ -381,7 +374,7 @@ def test_every_byte_is_written_once_whatever_comes_in_whatever_order(
 @given(RANGES)
 def test_knowledge_survives_being_stored(ranges: list[tuple[int, int, str]]) -> None:
     """In the folder and in a snapshot."""
-    knowledge = taken(*(ranged(*each) for each in ranges), summed(0, b"x\n", begins=True))
+    knowledge = known_after(*(ranged(*each) for each in ranges), summed(0, b"x\n", begins=True))
 
     assert decode(json.loads(json.dumps(encode(knowledge)))) == knowledge
 

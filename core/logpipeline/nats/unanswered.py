@@ -41,7 +41,7 @@ class Unanswered:
         part that did not answer is not asked again: each time would take as long.
 
         Raises:
-            NotSent: no server can be asked, or there is no such part.
+            NotSent: there is no connection, or the part does not exist.
             ApiError: JetStream refused it.
         """
         if part in self._errors:

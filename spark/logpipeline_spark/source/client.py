@@ -198,7 +198,7 @@ class Client:
         """Return the result of *get*, which is a direct get from *stream*.
 
         Raises:
-            StreamGone: there is no such stream any more.
+            StreamGone: the stream was deleted.
         """
         try:
             return await self.js.direct_get(stream, get)

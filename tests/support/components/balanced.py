@@ -74,6 +74,15 @@ class Node:
 
         await eventually(is_it, what=f"{len(expected)} bytes are collected")
 
+    async def until_all_lines(self, expected: bytes) -> None:
+        """Return when each line of *expected* is collected once, in whatever order."""
+        lines = sorted(expected.splitlines())
+
+        async def is_it() -> bool:
+            return sorted(self.collected().splitlines()) == lines
+
+        await eventually(is_it, what="all lines are collected")
+
     async def until_sent(self, size: int) -> None:
         """Return when the server has taken *size* bytes that no collector has confirmed."""
 

@@ -11,9 +11,10 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 
 
 class FakeBucket:
-    """The state bucket. So many of the next writes fail: *unsent* ones did not leave the client,
-    *lost_writes* did not arrive, and *lost_answers* are stored, which their writers are not told.
-    So many reads are *unread*; the next ones find what is *shown*, if anything is.
+    """The state bucket. A test sets how many of the next writes fail: *unsent* ones do not leave
+    the client, *lost_writes* do not arrive, and *lost_answers* are stored without an answer to the
+    writer. The next *unread* reads fail; those after them return the entries *shown*, one each,
+    and then what is stored.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class FakeBucket:
         return cast(Bucket, self)
 
     def entry(self, key: str) -> Entry | None:
-        """Return what is stored at *key*."""
+        """Return the entry at *key*, or None where there is none."""
         revision, value = self.values.get(key, (0, b""))
         lines = [f"{name}: {text}" for name, text in self.headers.get(key, {}).items()]
         headers = "\r\n".join(["NATS/1.0", *lines, "", ""]).encode()

@@ -151,7 +151,7 @@ def _alternatives(place: _Place, node: ast.expr | ast.stmt) -> Iterator[ast.AST]
             # Without it the function would not even be of the same kind.
             pass
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name("log"), attr="debug"))):
-            # Nobody sees it where nothing is looked for.
+            # A record for debugging decides nothing, and no test looks for it.
             pass
         case ast.Expr(value=ast.Call() | ast.Await()):
             yield ast.Pass()

@@ -17,7 +17,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,21 +64,15 @@ class Trial:
     searches: Sequence[str]
     seeds: Sequence[int]
 
-    def judged(
-        self,
-        mutant: Mutant,
-        units: Sequence[str],
-        scripts: Sequence[str],
-        searches: Sequence[str],
-    ) -> list[str]:
+    def judged(self, mutant: Mutant, scripts: Sequence[str], searches: Sequence[str]) -> list[str]:
         """Return what noticed *mutant* first, as its kind and its name; empty where nothing did.
-        *units* are those of the trial, and only these *scripts* and *searches* reach it. This
-        process, and all that it forks, has the mutant from now on.
+        Only these *scripts* and *searches* reach it. This process, and all that it forks, has the
+        mutant from now on.
         """
         plant(mutant)
         steps = [
             *(("script", name) for name in scripts[:FIRST_SCRIPTS]),
-            *(("unit", file) for file in units),
+            *(("unit", file) for file in self.units),
             *(("script", name) for name in scripts[FIRST_SCRIPTS:]),
             *(("live", file) for file in self.lives),
             *(("search", file) for file in searches),
@@ -157,7 +151,7 @@ def _hunted(
                 # A search may reach a line of a function only late.
                 lines = {(module, line) for line in range(mutant.first, mutant.last + 1)}
                 looking = [file for file in trial.searches if lines & searches[file]]
-                yield mutant, partial(trial.judged, mutant, units, names, looking)
+                yield mutant, partial(replace(trial, units=units).judged, mutant, names, looking)
 
     for mutant, noticed in results(tasks(), workers=workers, within_s=JUDGED_WITHIN_S):
         if noticed is None:
