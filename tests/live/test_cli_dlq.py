@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from components.contents import contents_below
 from components.letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.listing import files_below
 from logpipeline.nats.pull import PullReader
 from waiting import eventually
 
@@ -35,8 +35,7 @@ async def restart(made: Lettered) -> None:
 
 async def collected(made: Lettered, partition: int) -> bytes:
     """What the collector wrote of the host of *partition*."""
-    files = files_below(made.data / "logs" / HOSTS[partition])
-    return b"".join(path.read_bytes() for path in sorted(files))
+    return b"".join(each.data for each in contents_below(made.data / "logs" / HOSTS[partition]))
 
 
 async def until_collected(made: Lettered, partition: int, content: bytes) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.collecting import HOSTS, PARTITIONS, Source, collecting, config_for, pipeline
+from components.contents import contents_below
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.listing import files_below
 from logpipeline.subjects import Subjects
 from waiting import eventually
 
@@ -68,7 +68,5 @@ async def test_lines_of_a_stranger_are_collected_once(
 
 def lines_of(folder: Path) -> list[bytes]:
     return [
-        line
-        for path in sorted(files_below(folder / "c" / "logs"))
-        for line in path.read_bytes().splitlines()
+        line for each in contents_below(folder / "c" / "logs") for line in each.data.splitlines()
     ]

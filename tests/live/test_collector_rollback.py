@@ -18,8 +18,8 @@ from components.collecting import (
     log_stream,
     pipeline,
 )
+from components.contents import contents_below
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.listing import files_below
 from logpipeline.records import epoch_key
 from logpipeline.subjects import Subjects
 from waiting import eventually
@@ -351,9 +351,9 @@ async def put_back(made: Pipeline, server: EmbeddedServer, copy: Path, *, stream
 def strangers(folder: Path) -> list[bytes]:
     return [
         line
-        for path in files_below(folder / "logs")
+        for path, _, data in contents_below(folder / "logs")
         if path.name == "_lines.log"
-        for line in path.read_bytes().splitlines()
+        for line in data.splitlines()
     ]
 
 

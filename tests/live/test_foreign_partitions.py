@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from components.contents import contents_below
 from components.pipeline_up import PipelineUp, run_command
 from components.shipping import jetstream
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.listing import files_below
 from logpipeline.partition import partition_of
 from logpipeline.spec import load
 from waiting import eventually
@@ -35,8 +35,8 @@ async def test_lines_of_shippers_with_any_count_of_partitions_are_in_files(
 
         def collected() -> dict[str, list[str]]:
             return {
-                path.parents[1].name: path.read_text().splitlines()
-                for path in files_below(up.layout.data)
+                path.parents[1].name: data.decode().splitlines()
+                for path, _, data in contents_below(up.layout.data)
                 if path.name == "_lines.log"
             }
 

@@ -16,11 +16,11 @@ import yaml
 import logpipeline
 from components.collecting import CollectorProcess, Source, collecting
 from components.collecting import pipeline as collectors_pipeline
+from components.contents import contents_below
 from components.pipeline_up import PipelineUp, run_command
 from components.shipping import jetstream
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.lag import survey
-from logpipeline.listing import files_below
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
@@ -58,9 +58,9 @@ async def test_each_line_is_in_the_files_of_one_collector(
 
         def collected() -> dict[str, list[str]]:
             found: dict[str, list[str]] = {}
-            for path in files_below(up.layout.data):
+            for path, _, data in contents_below(up.layout.data):
                 if path.name == "_lines.log":
-                    found.setdefault(path.parents[1].name, []).extend(path.read_text().splitlines())
+                    found.setdefault(path.parents[1].name, []).extend(data.decode().splitlines())
             return found
 
         async with jetstream(nats_server) as js:

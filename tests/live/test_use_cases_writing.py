@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from components.consuming import HOSTS, PARTITIONS, Streams, in_order
+from components.contents import lines_below
 from components.use_cases import Sample, Scenario, Without, fails, holds
 from components.writing import being_written, have_reached, lines_of, messages_of
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.listing import files_below
 from waiting import eventually
 
 # Starts of several processes on a busy machine.
@@ -135,7 +135,7 @@ async def push(streams: Streams, count: int) -> None:
 
 def pushed_to(sample: Sample, host: str) -> list[str]:
     """The lines of a host in fshipper's files."""
-    return file_lines(sample.streams.folder / "files" / host)
+    return lines_below(sample.streams.folder / "files" / host)
 
 
 async def nobody_listens(streams: Streams) -> bool:
@@ -146,18 +146,12 @@ async def nobody_listens(streams: Streams) -> bool:
 
 def collected(sample: Sample, group: str) -> list[str]:
     """The lines in the files of a group."""
-    return file_lines(*(sample.streams.folder / "data" / group).glob("collectors/*/logs"))
+    return lines_below(*(sample.streams.folder / "data" / group).glob("collectors/*/logs"))
 
 
 def has_all(sample: Sample, group: str) -> bool:
     """Whether all lines, at least, are in the files of a group."""
     return len(collected(sample, group)) >= len(sample.streams.written)
-
-
-def file_lines(*folders: Path) -> list[str]:
-    """The lines of all files below, host by host."""
-    files = [path for folder in folders for path in sorted(files_below(folder))]
-    return [line for path in files for line in path.read_text().splitlines()]
 
 
 CASES: dict[str, tuple[Scenario, Without]] = {

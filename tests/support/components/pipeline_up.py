@@ -11,7 +11,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable
-from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -20,10 +19,10 @@ from typing import Any, Self
 import yaml
 
 import warm
+from components.contents import Content, contents_below
 from logpipeline.codecs import GZIP
 from logpipeline.layout import Component as RunningPart
 from logpipeline.layout import Layout, RunRecord
-from logpipeline.listing import files_below
 from logpipeline_collector.files.intents import TEMPORARY_SUFFIX
 from specs import KEEPS_ALL, merged
 from waiting import WITHIN_S, eventually
@@ -191,14 +190,14 @@ class PipelineUp:
 
     def collected_bytes(self) -> bytes:
         """Return what stands in all files of the collectors, packed ones as they are."""
-        return b"".join(data for _, _, data in sorted(self._files()))
+        return b"".join(each.data for each in self._contents())
 
     def collected(self, name: str = "app.log") -> list[str]:
         """Return the lines in the files of all collectors, in the order of the files' ages; what
         was rotated may be packed by now, or be so in a moment.
         """
-        files = [each for each in self._files() if each[0].name.startswith(name)]
-        there = {path for path, _, _ in files}
+        files = [each for each in self._contents() if each.path.name.startswith(name)]
+        there = {each.path for each in files}
         ours = [
             (age, gzip.decompress(data) if path.suffix == GZIP.suffix else data)
             for path, age, data in files
@@ -208,14 +207,8 @@ class PipelineUp:
         ]
         return [line for _, data in sorted(ours) for line in data.decode().splitlines()]
 
-    def _files(self) -> list[tuple[Path, int, bytes]]:
-        found = []
-        for folder in self.layout.data.glob("collectors/*/logs"):
-            for path in files_below(folder):
-                # Collectors rename and remove meanwhile.
-                with suppress(FileNotFoundError):
-                    found.append((path, path.stat().st_mtime_ns, path.read_bytes()))
-        return found
+    def _contents(self) -> list[Content]:
+        return list(contents_below(*sorted(self.layout.data.glob("collectors/*/logs"))))
 
     async def arrived(self, lines: Iterable[str], name: str = "app.log") -> None:
         """Return when exactly *lines* are collected, in any distribution over collectors' files."""

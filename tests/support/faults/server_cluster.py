@@ -78,6 +78,11 @@ class ServerCluster:
         """Return the folder in which one server keeps its streams."""
         return self.folder / f"server-{number}" / "store"
 
+    def keepers_of(self, stream: str) -> set[str]:
+        """Return the names of the servers that have a copy of *stream* on their disk."""
+        kept = (self.store_of(number) / "jetstream" / "$G" / "streams" for number in range(SERVERS))
+        return {f"server-{number}" for number, at in enumerate(kept) if (at / stream).exists()}
+
     def log_of(self, number: int) -> Path:
         """Return the file that one server logs to."""
         return self.folder / f"server-{number}" / "server.log"
