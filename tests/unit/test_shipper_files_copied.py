@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from components.log_chain import HEADER, Folder, OldFolder, append, joined, pack
+from components.log_chain import HEADER, Folder, OldFolder, append, copytruncate, joined, pack
 from logpipeline.checksum import NOTHING
 from logpipeline_shipper.file_owners import HELD_S
 from logpipeline_shipper.files.listing import ChainFile
@@ -284,4 +284,23 @@ def test_the_rest_of_a_log_comes_first_that_is_copied_and_emptied_after_it_was_l
     chunks += folder.read_on()
 
     assert joined(chunks + folder.drain()) == b"one\ntwo\n3\n"
+    assert folder.chain.take_losses() == []
+
+
+def test_an_unread_log_is_copied_emptied_and_longer_than_before_when_it_is_read(
+    tmp_path: Path,
+) -> None:
+    """It was emptied before, when nothing could be sent, so that its length alone was looked at."""
+    folder = Folder(tmp_path)
+    append(folder.live, b"one\n")
+    chunks = folder.drain()
+    copytruncate(folder.live, tmp_path / "app.log-20260921-141545")
+    folder.look()
+    append(folder.live, b"two\n")
+    folder.look()
+    copytruncate(folder.live, tmp_path / "app.log-20260921-141556")
+    append(folder.live, b"three, which is longer\n")
+    chunks += folder.read_on()
+
+    assert joined(chunks + folder.drain()) == b"one\ntwo\nthree, which is longer\n"
     assert folder.chain.take_losses() == []

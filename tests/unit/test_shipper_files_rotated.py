@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from components.log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joined, pack
+from components.log_chain import (
+    GRACE_S,
+    HEADER,
+    Folder,
+    OldFolder,
+    append,
+    copytruncate,
+    joined,
+    pack,
+)
 from logpipeline_shipper import file_owners
 from logpipeline_shipper.file_owners import HELD_GROWING_S, HELD_S
 from logpipeline_shipper.files.chunk import Chunk
@@ -30,11 +39,6 @@ def write_and_read_most(folder: Folder) -> tuple[bytes, list[Chunk]]:
     read = folder.drain()
     append(folder.live, data[-5:])
     return data, read
-
-
-def copytruncate(live: Path, target: Path) -> None:
-    shutil.copyfile(live, target)
-    os.truncate(live, 0)
 
 
 def test_what_a_packed_copy_has_more_is_read_after_a_restart(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -200,6 +202,12 @@ class OldFolder:
 def append(path: Path, data: bytes) -> None:
     with path.open("ab") as file:
         file.write(data)
+
+
+def copytruncate(live: Path, target: Path) -> None:
+    """Do what logrotate does where a program cannot be told to open its log anew."""
+    shutil.copyfile(live, target)
+    os.truncate(live, 0)
 
 
 def pack(path: Path, data: bytes) -> None:
