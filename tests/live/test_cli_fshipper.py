@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from components.component import Component
+from components.contents import lines_below
 from components.fshipping import (
     HOSTS,
     PARTITIONS,
@@ -196,10 +197,7 @@ async def test_what_ship_sends_arrives_in_our_collectors(
             write(tmp_path, host, lines(0, 200, host))
 
         def collected(host: str) -> list[str]:
-            found = up.layout.data.glob(f"collectors/*/logs/{host}/**/*")
-            return [
-                line for path in found if path.is_file() for line in path.read_text().splitlines()
-            ]
+            return lines_below(*up.layout.data.glob(f"collectors/*/logs/{host}"))
 
         for host in HOSTS:
             wanted = lines(0, 200, host)

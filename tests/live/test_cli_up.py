@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from components.contents import modes_below
 from components.pipeline_up import PipelineUp, run_command
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
@@ -106,8 +107,7 @@ async def test_what_up_writes_is_for_its_user_and_group(tmp_path: Path) -> None:
     async with PipelineUp(tmp_path) as up:
         up.append(numbered(0, 10))
         await up.arrived(numbered(0, 10))
-        paths = [up.layout.data, *up.layout.data.rglob("*")]
-        open_ones = [each for each in paths if each.exists() and each.stat().st_mode & 0o007]
+        open_ones = [path for path, mode in modes_below(up.layout.data) if mode & 0o007]
 
     assert open_ones == [up.layout.targets_file]
 

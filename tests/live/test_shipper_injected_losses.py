@@ -16,6 +16,7 @@ import pytest
 from components import balanced
 from components.balanced import STREAM, Node, a_node, make_anew, purge
 from components.collecting import log_stream
+from components.contents import contents_below
 from components.shipping import append, shipping
 from faults.settings import is_soak, seeds
 from logpipeline.embedded import EmbeddedServer
@@ -102,8 +103,7 @@ class World:
 
     def collected(self) -> list[bytes]:
         """Return the lines that stand in the collectors' files, but for the headers."""
-        folder = self.node.folder / "c" / "logs"
-        content = b"".join(path.read_bytes() for path in folder.rglob("*.log"))
+        content = b"".join(data for _, _, data in contents_below(self.node.folder / "c" / "logs"))
         return [line for line in content.splitlines(keepends=True) if line != HEADER]
 
     async def check(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from components.contents import contents_below
 from components.pipeline_up import PipelineUp
 from logpipeline_cli.target import connected, find_target
 from waiting import eventually
@@ -39,8 +40,7 @@ def masked(lines: Iterable[str]) -> list[str]:
 
 def files_with(folder: Path, text: str) -> list[Path]:
     """The files below *folder* that hold *text*."""
-    files = (Path(at) / name for at, _, names in os.walk(folder) for name in names)
-    return [file for file in files if file.is_file() and text.encode() in file.read_bytes()]
+    return [path for path, _, data in contents_below(folder) if text.encode() in data]
 
 
 async def test_what_is_masked_leaves_no_trace(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from components.collecting import (
     log_stream,
     pipeline,
 )
+from components.contents import content_of
 from components.shipping import config_of
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import NoResponders, NotSent
@@ -65,8 +66,7 @@ class Node:
 
     def collected(self) -> bytes:
         """Return what is collected of the file."""
-        active = self.folder / "c" / "logs" / HOST / "_files" / str(self.live)[1:]
-        return active.read_bytes() if active.exists() else b""
+        return content_of(self.folder / "c" / "logs" / HOST / "_files" / str(self.live)[1:])
 
     async def until_collected(self, expected: bytes) -> None:
         async def is_it() -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import warm
+from components.contents import content_of
 from components.partition_files import config_of
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
@@ -127,14 +128,7 @@ class Source:
         """
         actives = [folder / "logs" / self.host / "_files" / self.path[1:] for folder in folders]
         parts = [part for active in actives for part in [*_rotated(active), active]]
-        return b"".join(map(_content, parts))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""  # not there yet, or taken back a moment ago by a collector that was fenced
+        return b"".join(map(content_of, parts))
 
 
 def _rotated(active: Path) -> list[Path]:

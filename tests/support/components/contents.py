@@ -1,7 +1,8 @@
-"""What the files below a folder hold while collectors write, rename and remove there."""
+"""What is below a folder in which processes write, rename and remove meanwhile."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,14 @@ class Content(NamedTuple):
     data: bytes
 
 
+def content_of(path: Path) -> bytes:
+    """Return what stands in *path*: nothing where it is not yet there, or gone."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def contents_below(*folders: Path) -> Iterator[Content]:
     """Yield the content of each file below *folders*, folder by folder, in the order of paths; not
     of one that is gone before it is read.
@@ -31,3 +40,13 @@ def contents_below(*folders: Path) -> Iterator[Content]:
 def lines_below(*folders: Path) -> list[str]:
     """Return the lines of all files below *folders*."""
     return [line for each in contents_below(*folders) for line in each.data.decode().splitlines()]
+
+
+def modes_below(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Yield *folder*, and each file and folder below it, with its mode; not what is gone before it
+    is looked at.
+    """
+    for place, _, names in os.walk(folder):
+        for path in (Path(place), *(Path(place, name) for name in names)):
+            with suppress(FileNotFoundError):
+                yield path, path.stat().st_mode

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 from components.component import Component
+from components.contents import contents_below
 from ports import free_port
 
 
@@ -21,9 +23,13 @@ class Receiver(Component):
 
     def lines(self, name: str = "*") -> list[str]:
         """Return the lines in the files whose names begin like *name*, rotated ones first."""
-        files = [path for path in self.received.rglob(f"{name}.log*") if path.is_file()]
-        files.sort(key=lambda path: (str(path).split(".log")[0], -_age(path)))
-        return [line for path in files for line in path.read_text().split("\n")[:-1]]
+        found = [
+            (path, data)
+            for path, _, data in contents_below(self.received)
+            if fnmatch(path.name, f"{name}.log*")
+        ]
+        found.sort(key=lambda each: (str(each[0]).split(".log")[0], -_age(each[0])))
+        return [line for _, data in found for line in data.decode().split("\n")[:-1]]
 
 
 def _age(path: Path) -> int:
