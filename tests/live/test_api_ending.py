@@ -11,10 +11,9 @@ import pytest
 import logpipeline
 from components.consuming import Streams
 from logpipeline.consuming.claims import Claims, HeldClaim
+from waiting import WITHIN_S
 
 MESSAGES = 3
-# A net for hangs, wide enough for a machine that runs other tests beside.
-READ_S = 10
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ async def raises_again(reader: logpipeline.Reader, match: str) -> None:
     """See that each further call raises at once what the first one raised."""
     calls = (reader.next, reader.settle, reader.caught_up, reader.next)
     for call in calls:
-        async with asyncio.timeout(READ_S):
+        async with asyncio.timeout(WITHIN_S):
             with pytest.raises(logpipeline.ConsumeError, match=match):
                 await call()
 
@@ -43,7 +42,7 @@ async def test_a_state_that_cannot_be_written_ends_its_reader(
     options: Any = {"state": folder / "billing.state", "partitions": partitions, **where}
     options["state"] = str(options["state"])
     async with logpipeline.open_reader("billing", **options) as reader:
-        async with asyncio.timeout(READ_S):
+        async with asyncio.timeout(WITHIN_S):
             batch = await anext(reader)
             folder.rename(away)
             with pytest.raises(logpipeline.ConsumeError, match=r"billing\.state cannot be written"):
@@ -51,7 +50,7 @@ async def test_a_state_that_cannot_be_written_ends_its_reader(
         away.rename(folder)
         await raises_again(reader, "cannot be written")
 
-    async with asyncio.timeout(READ_S):
+    async with asyncio.timeout(WITHIN_S):
         again = [
             each async for each in logpipeline.consume("billing", **options, until_caught_up=True)
         ]
@@ -64,7 +63,7 @@ async def test_a_reader_that_stopped_over_a_batch_hands_out_no_others(
 ) -> None:
     """Of any partition: who goes on after the error would not see that one is left out."""
     async with logpipeline.open_reader("billing", **where) as reader:
-        async with asyncio.timeout(READ_S):
+        async with asyncio.timeout(WITHIN_S):
             (await anext(reader)).reject("no good")
             with pytest.raises(logpipeline.ConsumeError, match="no good"):
                 await reader.next()
@@ -77,7 +76,7 @@ async def test_a_partition_that_cannot_be_read_ends_its_reader(
     """Also one beside others that can be."""
     await streams.js.call("STREAM.DELETE.LOGS_1")
     async with logpipeline.open_reader("billing", **where) as reader:
-        async with asyncio.timeout(READ_S):
+        async with asyncio.timeout(WITHIN_S):
             with pytest.raises(logpipeline.ConsumeError, match="there is no stream LOGS_1"):
                 await _all_of(reader)
         await raises_again(reader, "there is no stream LOGS_1")
@@ -99,7 +98,7 @@ async def test_a_reader_is_not_caught_up_before_it_has_its_partitions(
         await may_take.wait()
         return await real(self, partition)
 
-    async with asyncio.timeout(READ_S):
+    async with asyncio.timeout(WITHIN_S):
         first, *rest = [batch async for batch in logpipeline.consume("billing", **options)]
         # Restored from a backup.
         options["positions"] = {first.stream: first.position}

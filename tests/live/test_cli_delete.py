@@ -9,12 +9,13 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.observe import stream_names
+from waiting import WITHIN_S
 
 
 async def streams(server: EmbeddedServer) -> list[str]:
     """The streams of *server*."""
     connection = Connection(NatsOptions(servers=(server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     try:
         return await stream_names(JetStream(connection))
     finally:

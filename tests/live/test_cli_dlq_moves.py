@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 import warm
-from components.letters import AUDIT, COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
+from components.letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.dead_letters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
@@ -27,7 +27,7 @@ from logpipeline.nats.scan import Range, Scan
 from logpipeline.records import EpochRecord, epoch_key
 from logpipeline_cli.dead_letters.entries import DeadStream
 from logpipeline_cli.dead_letters.sending import send_again
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 # Of no use to anything that is tested: what the server itself knows again is soon forgotten.
 FORGETFUL = {"name": "APP", "duplicateWindow": "100ms"}
@@ -175,7 +175,7 @@ async def test_two_retries_at_once_send_each_message_once(
         payloads = await make_letters(made, 60)
         with tempfile.TemporaryFile() as out:
             both = [begin(made, out) for _ in range(2)]
-            codes = [process.wait(COMMAND_S) for process in both]
+            codes = [process.wait(WITHIN_S) for process in both]
             out.seek(0)
             said = out.read().decode()
 

@@ -16,6 +16,7 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.ports import free_port
 from logpipeline.server_binary import find_binary
+from waiting import WITHIN_S
 
 
 def resource(folder: Path, **spec: Any) -> list[str]:
@@ -76,7 +77,7 @@ async def test_apply_deletes_no_data_unless_it_is_told_to(
 
 async def _publish(url: str) -> None:
     connection = Connection(NatsOptions(servers=(url,), name="test"))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     try:
         await JetStream(connection).publish("logs.p0.web1", b"a line")
     finally:

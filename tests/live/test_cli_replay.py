@@ -13,7 +13,7 @@ from pathlib import Path
 import zstandard
 
 import warm
-from components.letters import COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
+from components.letters import HOSTS, PARTITIONS, Lettered, lettered
 from components.pipeline_up import COMMAND
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
@@ -22,7 +22,7 @@ from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.records import EpochRecord, epoch_key
 from logpipeline.subjects import Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 NO_CONSUMER = {"name": "copy", "ackPolicy": "none"}
 TIME = "2026-01-31T12:00:00.00000000"
@@ -216,7 +216,7 @@ async def test_a_paced_replay_keeps_the_order_of_all_partitions(
 
 def replayed(made: Lettered, *words: str) -> bytes:
     """What a replay writes to standard output."""
-    done = warm.run(["replay", "--out", "-", *words, *made.here], timeout_s=COMMAND_S)
+    done = warm.run(["replay", "--out", "-", *words, *made.here], timeout_s=WITHIN_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -248,7 +248,7 @@ async def test_a_replay_that_follows_goes_on_after_the_server_was_away(
         )  # fmt: skip
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(COMMAND_S):
+            async with asyncio.timeout(WITHIN_S):
                 assert await process.stdout.readline() == b"one\n"
                 nats_server.kill()
                 await nats_server.start()

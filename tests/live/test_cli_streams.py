@@ -17,13 +17,12 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.wire import Batch, encode_headers, encode_payload, message_id, source_key
-
-COMMAND_S = 30
+from waiting import WITHIN_S
 
 
 def run(*words: str, code: int = 0) -> str:
     """What the command prints, which ends with *code*."""
-    done = warm.run_text(words, timeout_s=COMMAND_S)
+    done = warm.run_text(words, timeout_s=WITHIN_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -32,7 +31,7 @@ def run(*words: str, code: int = 0) -> str:
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """A connection to an empty server."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     yield JetStream(connection)
     await connection.close()
 

@@ -12,7 +12,7 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.tables.progress import TableProgress, table_key
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 CAPACITY = 60
 # A message each.
@@ -65,7 +65,7 @@ async def test_files_go_on_beside_a_table_that_does_not_move(
 async def stuck_table(url: str) -> None:
     """Have another pipeline's table that has read nothing, and never will."""
     connection = Connection(NatsOptions(servers=(url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     try:
         progress = TableProgress(path="/t", commit=0, rows=0, at_ns=1, streams={})
         bucket = Bucket(JetStream(connection), "LOGS_state")

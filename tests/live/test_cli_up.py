@@ -19,7 +19,7 @@ from components.pipeline_up import PipelineUp, run_command
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 
 def numbered(first: int, end: int) -> list[str]:
@@ -416,7 +416,7 @@ async def test_up_does_not_write_to_streams_of_others(
     """It ends with what to do, whatever else it would start with."""
     up = PipelineUp(tmp_path, "--nats", nats_server.url, stream={"name": "LOGS"}, subject="logs")
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     config = {"name": "LOGS_0", "subjects": ["logs.p0.>"]}
     await JetStream(connection).call("STREAM.CREATE.LOGS_0", config)
     await connection.close()

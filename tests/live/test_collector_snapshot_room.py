@@ -16,6 +16,7 @@ from logpipeline.nats.jetstream import API_TIMEOUT_S, ApiError, JetStream, PubAc
 from logpipeline.records import EpochRecord
 from logpipeline_collector.snapshot_schedule import write_snapshot
 from logpipeline_collector.snapshots import Snapshot, SnapshotStore
+from waiting import WITHIN_S
 
 STREAM, SUBJECT = "SNAPSHOTS", "snapshots.main.p0"
 SNAPSHOT_BYTES = 200_000
@@ -77,7 +78,7 @@ async def test_what_owners_left_unfinished_takes_no_room_for_good(
     the next one writes; and the last whole snapshot stays the one that is found.
     """
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=10.0)
+    await connection.start(patience_s=WITHIN_S)
     try:
         js = JetStream(connection)
         await js.call(

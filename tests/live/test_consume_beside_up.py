@@ -15,9 +15,9 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.ports import free_port
 from logpipeline.spec import load
+from waiting import WITHIN_S
 
 LINES = ["one", "two"]
-READ_S = 20
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def read(**where: Any) -> list[str]:
     """Return the lines of one reader as soon as all are there."""
     found: list[str] = []
-    async with asyncio.timeout(READ_S):
+    async with asyncio.timeout(WITHIN_S):
         async for batch in logpipeline.consume("billing", **where):
             found += [line.text.decode() for line in batch.lines]
             if len(found) >= len(LINES):
@@ -71,7 +71,7 @@ async def test_a_fixed_port_lets_other_programs_in(tmp_path: Path) -> None:
             inbox_prefix="_INBOX_operator",
         )
         connection = Connection(options)
-        await connection.start(patience_s=5)
+        await connection.start(patience_s=WITHIN_S)
         try:
             assert await JetStream(connection).stream_info(stream) is not None
         finally:

@@ -16,6 +16,7 @@ from logpipeline.nats.bucket import Bucket, Entry, bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions, OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import BadRecord
+from waiting import WITHIN_S
 
 KEY = "owned"
 
@@ -62,7 +63,7 @@ class UnansweredOnce(Bucket):
 async def bucket(nats_server: EmbeddedServer) -> AsyncIterator[UnansweredOnce]:
     """An empty bucket."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     config = bucket_stream_config("group", replicas=1, storage="memory", max_bytes=2**20)
     await js.call("STREAM.CREATE.KV_group", config)

@@ -16,7 +16,7 @@ from logpipeline.nats.connection import Connection, NatsOptions, NotSent
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.subjects import key_value_subject
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 STREAM = {"name": "LOGS_0", "subjects": ["logs.p0.>"], "storage": "file", "allow_direct": True}
 
@@ -25,7 +25,7 @@ STREAM = {"name": "LOGS_0", "subjects": ["logs.p0.>"], "storage": "file", "allow
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """JetStream with the stream LOGS_0."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     await js.call("STREAM.CREATE.LOGS_0", STREAM)
     yield js

@@ -13,6 +13,7 @@ from logpipeline.nats import scan
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.scan import Range, Scan, StreamChanged
+from waiting import WITHIN_S
 
 COUNT = 30
 
@@ -21,7 +22,7 @@ COUNT = 30
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """A connection to a server with a stream of messages of two subjects."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     await make(js)
     yield js

@@ -20,6 +20,7 @@ from logpipeline.plan.apply import Report, Result, apply
 from logpipeline.plan.diff import make_plan
 from logpipeline.plan.model import OWNER_KEY, Config, Desired, DesiredStream, Plan
 from logpipeline.plan.observe import JetStreamOff, found_stream, observe
+from waiting import WITHIN_S
 
 OWNER = {OWNER_KEY: "team/logs"}
 MIB = 1024 * 1024
@@ -36,7 +37,7 @@ AUDIT: Config = {
 async def connected(server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """JetStream of *server*."""
     connection = Connection(NatsOptions(servers=(server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     try:
         yield JetStream(connection)
     finally:

@@ -20,7 +20,7 @@ from logpipeline.plan.observe import account_of, observe
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.streams import Stream
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 PIPELINE = LogPipeline(
     name="logs", spec=LogPipelineSpec(subject="logs", partitions=2, stream=Stream(name="LOGS"))
@@ -31,7 +31,7 @@ PIPELINE = LogPipeline(
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """JetStream of a server that has the streams of `PIPELINE`."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     try:
         js = JetStream(connection)
         await apply(js, await plan_of(js), allow_data_loss=False)

@@ -16,6 +16,7 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.trim import groups_of
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
+from waiting import WITHIN_S
 
 OWNER: dict[str, Any] = {"subject": "logs", "partitions": 2, "stream": {"name": "LOGS"}}
 AUDIT: dict[str, Any] = {
@@ -29,7 +30,7 @@ AUDIT: dict[str, Any] = {
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """JetStream with the owner's streams."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     await apply(js, await plan_pipeline(js, pipeline("prod", OWNER)), allow_data_loss=False)
     yield js

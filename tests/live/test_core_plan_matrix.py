@@ -16,7 +16,7 @@ from logpipeline.plan.apply import Result, apply
 from logpipeline.plan.diff import make_plan
 from logpipeline.plan.model import OWNER_KEY, Desired, DesiredStream, Kind
 from logpipeline.plan.observe import found_stream, observe
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 SECOND = 1_000_000_000
 MINE = {"metadata": {OWNER_KEY: "test/matrix"}}
@@ -171,7 +171,7 @@ CONSUMER_IN_PLACE = [
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """JetStream of this test's server, with a stream for the others to mirror."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     for name in ("OTHER", "ANOTHER"):
         await js.call(f"STREAM.CREATE.{name}", {"name": name, "subjects": [name.lower()]})

@@ -22,7 +22,7 @@ from logpipeline.plan.export import export_streams
 from logpipeline.plan.model import Kind
 from logpipeline.spec import LogPipeline, parse
 from logpipeline.subjects import Subjects
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 
 def pipeline(name: str = "demo", **spec: Any) -> LogPipeline:
@@ -40,7 +40,7 @@ def pipeline(name: str = "demo", **spec: Any) -> LogPipeline:
 async def connect(stack: AsyncExitStack, server: EmbeddedServer) -> JetStream:
     """JetStream of *server*, for as long as *stack* stands."""
     connection = Connection(NatsOptions(servers=(server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     stack.push_async_callback(connection.close)
     return JetStream(connection)
 

@@ -19,7 +19,7 @@ from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epo
 from logpipeline.spec import LogPipeline, parse
 from logpipeline.spec.table import Table
 from logpipeline.tables.progress import TableProgress, missed_key_of, table_key
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 CAPACITY = 20
 SUBJECT = "logs.p0.web"
@@ -29,7 +29,7 @@ SUBJECT = "logs.p0.web"
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """JetStream of this test's server."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     yield JetStream(connection)
     await connection.close()
 

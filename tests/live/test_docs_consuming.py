@@ -31,11 +31,10 @@ from logpipeline.consuming.options import BadOption, StateForeign
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.layout import Layout
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 SECTIONS = sections()
 OWN_DATABASE = next(found for found in SECTIONS if "database" in found.title)
-READ_S = 20
 PUSH = {"name": "fshipper", "type": "push", "deliverSubject": "out.logs", "ackPolicy": "none"}
 
 
@@ -229,7 +228,7 @@ async def read_all(
     batches = logpipeline.consume(
         "reader", pipeline=streams.file, nats=streams.server.url, positions=kept
     )
-    async with asyncio.timeout(READ_S):
+    async with asyncio.timeout(WITHIN_S):
         async for batch in batches:
             kept[batch.stream] = batch.position
             count -= len(batch.messages)

@@ -16,6 +16,7 @@ from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.observe import consumers_of
 from logpipeline.plan.removal import remove
 from logpipeline.tables.progress import TableProgress, table_key
+from waiting import WITHIN_S
 
 OWNER: dict[str, Any] = {
     "subject": "logs",
@@ -36,7 +37,7 @@ PROGRESS = TableProgress(path="/table", commit=1, rows=1, at_ns=1, streams={})
 async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     """JetStream with the owner's streams, and two other pipelines' consumers on them."""
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     others = {**AUDIT, "collectors": {"group": "other"}, "consumers": [{"name": "other"}]}
     for name, spec in (("prod", OWNER), ("audit", AUDIT), ("other", others)):

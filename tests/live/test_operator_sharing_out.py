@@ -10,6 +10,7 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.jetstream import Permission, reconcile
 from logpipeline_operator.status import JetStreamFacts
+from waiting import WITHIN_S
 
 # More than a server takes by default.
 TOO_MUCH = {"maxBytes": "8Mi"}
@@ -38,7 +39,7 @@ async def test_partitions_of_a_collector_that_is_gone_move_though_the_plan_is_bl
     """Those that were shared out before; what never was waits until the plan can be applied."""
     may, both = Permission(may_write=True), ["prod-collector-0", "prod-collector-1"]
     connection = Connection(NatsOptions(servers=(nats_server.url,)))
-    await connection.start(patience_s=5)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     before = await reconcile(js, pipeline(), may, lambda assigned: both)
     blocked = await reconcile(js, pipeline(batch=TOO_MUCH), may, lambda assigned: both[:1])

@@ -20,7 +20,7 @@ from cluster.handle import Cluster
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 MIB = 2**20
 Spec = dict[str, Any]
@@ -90,7 +90,7 @@ async def place_of(cluster: Cluster, namespace: str, folder: Path) -> AsyncItera
             for name, option in options.items()
         }
         connection = Connection(NatsOptions(servers=(servers["open"].url,)))
-        await connection.start(patience_s=10)
+        await connection.start(patience_s=WITHIN_S)
         stack.push_async_callback(connection.close)
         words = [f"--kubeconfig={cluster.kubeconfig}", "--no-lease"]
         words += [f"--namespace={name}" for name in (namespace, confined)]

@@ -38,7 +38,7 @@ from logpipeline.nats.connection import Connection, NatsOptions, NotSent, Outcom
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline_operator.cluster import client
 from logpipeline_operator.cluster.kinds import kind
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 # Watches tell of most; what they do not tell is seen so soon, and so is what is not settled.
 RESYNC_S = 0.7
@@ -302,7 +302,7 @@ async def world(
         settings = await client.configuration(str(cluster.kubeconfig))
         api = await stack.enter_async_context(ApiClient(settings))
         connection = Connection(NatsOptions(servers=(server.url,)))
-        await connection.start(patience_s=10)
+        await connection.start(patience_s=WITHIN_S)
         stack.push_async_callback(connection.close)
         made = World(
             api,

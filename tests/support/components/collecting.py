@@ -35,7 +35,7 @@ from logpipeline.wire import Batch, encode_headers, message_id, source_key
 from logpipeline_collector import stream_reader
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.service import run
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 PARTITIONS = 2
 # Of these, fnv1a_32 % 2 is 0 for the first and 1 for the second.
@@ -210,7 +210,7 @@ async def pipeline(
 ) -> AsyncIterator[Pipeline]:
     """Make streams, or the single one, and bucket on *server*, and connect to it."""
     connection = Connection(NatsOptions(servers=(server.url,), name="test"))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     js = JetStream(connection)
     try:
         for config in _streams(partitions, is_single=is_single):

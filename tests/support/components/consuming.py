@@ -26,7 +26,7 @@ from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline, load
 from logpipeline.wire import Batch, Checksums, encode_headers, message_id, source_key
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 PARTITIONS = 3
 COMMAND_S = 25
@@ -260,7 +260,7 @@ async def streams_on(server: EmbeddedServer, folder: Path, **spec: Any) -> Async
 async def streams_of(server: EmbeddedServer, folder: Path) -> AsyncIterator[Streams]:
     """Make the streams of the pipeline in *folder*, and end all readers afterwards."""
     connection = Connection(NatsOptions(servers=(server.url,)))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     streams = Streams(server, folder, folder / "logpipeline.yaml", JetStream(connection))
     await asyncio.to_thread(streams.run, "apply")
     try:

@@ -13,7 +13,7 @@ from components.component import Component
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.server_binary import find_binary
 from ports import free_port
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 SUBJECT = "shipper"
 PARTITIONS = 3
@@ -43,7 +43,7 @@ async def core_server(folder: Path) -> AsyncIterator[str]:
 async def connected(url: str) -> AsyncIterator[Connection]:
     """Yield a connection of the test's own."""
     connection = Connection(NatsOptions(servers=(url,), name="test"))
-    await connection.start(patience_s=20)
+    await connection.start(patience_s=WITHIN_S)
     try:
         yield connection
     finally:

@@ -25,9 +25,8 @@ from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import Subjects, is_advisory
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
-COMMAND_S = 60
 PARTITIONS = 3
 # One host of each partition.
 HOSTS = tuple(
@@ -57,7 +56,7 @@ class Lettered:
     def run(self, *words: str, code: int = 0, **environment: str) -> str:
         """Return what the command prints, which ends with *code*."""
         done = warm.run_text(
-            [*words, *self.here], env={**os.environ, **environment}, timeout_s=COMMAND_S
+            [*words, *self.here], env={**os.environ, **environment}, timeout_s=WITHIN_S
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -149,7 +148,7 @@ async def lettered(
     }
     file.write_text(yaml.safe_dump(resource))
     connection = Connection(NatsOptions(servers=(server.url,)))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     js, pipeline = JetStream(connection), load(file)
     here = ("-f", str(file), "--data", str(data), "--nats", server.url)
     collector = Component(

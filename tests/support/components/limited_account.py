@@ -13,7 +13,7 @@ from logpipeline.nats.connection import Connection, NatsOptions, NoResponders
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.server_binary import find_binary
 from ports import free_port
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 _CONFIG = """
 listen: "127.0.0.1:{port}"
@@ -26,7 +26,6 @@ accounts {{
 }}
 no_auth_user: "logs"
 """
-USER_READY_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ async def limited_server(folder: Path, limit_bytes: int) -> AsyncIterator[Limite
 async def jetstream_at(url: str) -> AsyncIterator[JetStream]:
     """Return a connection of the test's own, once the server answers."""
     connection = Connection(NatsOptions(servers=(url,), name="test"))
-    await connection.start(patience_s=USER_READY_S)
+    await connection.start(patience_s=WITHIN_S)
     try:
         yield JetStream(connection)
     finally:

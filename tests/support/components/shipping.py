@@ -22,7 +22,7 @@ from logpipeline_shipper import service
 from logpipeline_shipper.checkpoint import read_noted
 from logpipeline_shipper.config import BatchOptions, ShipperConfig
 from logpipeline_shipper.files.listing import HostSources
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ async def shipping(config: ShipperConfig) -> AsyncIterator[RunningShipper]:
 async def jetstream(server: EmbeddedServer, **options: Any) -> AsyncIterator[JetStream]:
     """Return a connection of the test's own."""
     connection = Connection(NatsOptions(servers=(server.url,), name="test", **options))
-    await connection.start(patience_s=10)
+    await connection.start(patience_s=WITHIN_S)
     try:
         yield JetStream(connection)
     finally:

@@ -35,7 +35,6 @@ from logpipeline_demo.oracle import check
 from logpipeline_demo.verdict import Verdict
 from waiting import WITHIN_S, eventually
 
-CONNECT_PATIENCE_S = 10
 # When all faults are over, everything written must be collected within this time.
 CONVERGE_WITHIN_S = 60.0
 EXPLAINED_MAX = 8
@@ -84,7 +83,7 @@ class PipelineUnderTest:
         self.resource.write_text(yaml.safe_dump(resource_of(self.shape, roots)))
         self.pipeline: LogPipeline = load(self.resource)
         self._connection = Connection(NatsOptions(servers=(self.server.url,), name="test"))
-        await self._connection.start(patience_s=CONNECT_PATIENCE_S)
+        await self._connection.start(patience_s=WITHIN_S)
         await self.apply()
         return self
 

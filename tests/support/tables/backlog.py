@@ -17,6 +17,7 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.subjects import Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
+from waiting import WITHIN_S
 
 LINES_OF_BATCH = 256
 # Bytes that no compression takes away: a backlog is as large in the streams as in the table.
@@ -56,7 +57,7 @@ class Backlog:
     async def publish(self, nats: NatsOptions, *, batches: int) -> None:
         """Store *batches* more messages of each host."""
         connection = Connection(nats)
-        await connection.start(patience_s=10)
+        await connection.start(patience_s=WITHIN_S)
         room = asyncio.Semaphore(AT_ONCE)
         js = JetStream(connection)
         try:

@@ -17,6 +17,7 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.subjects import Subjects
 from logpipeline.wire import encode_headers, message_id, source_key
 from tables.messages import batch_for
+from waiting import WITHIN_S
 
 PARTITIONS = 2
 # Of two partitions the first is node-b's, the second node-a's.
@@ -116,7 +117,7 @@ class Streams:
     async def _ask(self, what: Callable[[JetStream], Any]) -> Any:
         if self._connection is None:
             self._connection = Connection(replace(self._nats, servers=(self.server.url,)))
-            await self._connection.start(patience_s=10)
+            await self._connection.start(patience_s=WITHIN_S)
         await self._connection.wait_connected()
         return await what(JetStream(self._connection))
 

@@ -20,7 +20,7 @@ from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import load
-from waiting import eventually
+from waiting import WITHIN_S, eventually
 
 # Every wait for healing has this limit. It is generous: what is promised is that it ends.
 HEALED_WITHIN_S = 150.0
@@ -145,7 +145,7 @@ class Machine:
             load(self.up.file), servers=(record.nats,), login=self.layout.login(OPERATOR)
         )
         connection = Connection(options.named("fault"))
-        await connection.start(patience_s=10)
+        await connection.start(patience_s=WITHIN_S)
         try:
             yield JetStream(connection)
         finally:
