@@ -91,11 +91,11 @@ def test_a_gap_is_a_hole_that_a_late_batch_fills() -> None:
 
 
 def test_a_generation_that_ended_later_than_was_read_has_a_hole_at_its_end() -> None:
-    """The next generation's first batch says so."""
-    knowledge = known_after(batch(0, 10, OLD), batch(0, 5, NEW, Previous(OLD, 25)))
+    """The next generation's first batch says so, which is no break of the chain."""
+    decision = decide(known_after(batch(0, 10, OLD)), batch(0, 5, NEW, Previous(OLD, 25)))
 
-    assert knowledge.missing == 15
-    assert new_ranges(knowledge, batch(10, 25, OLD)) == [(10, 25, True)]
+    assert (decision.is_unknown_chain, decision.after.missing) == (False, 15)
+    assert new_ranges(decision.after, batch(10, 25, OLD)) == [(10, 25, True)]
 
 
 def test_a_generation_that_never_came_is_missing_whole() -> None:
