@@ -14,12 +14,14 @@ import pytest
 
 from logpipeline import embedded
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions, OutcomeUnknown
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, Result, apply
 from logpipeline.plan.diff import make_plan
 from logpipeline.plan.model import OWNER_KEY, Config, Desired, DesiredStream, Plan
 from logpipeline.plan.observe import JetStreamOff, found_stream, observe
+from logpipeline.plan.trim import keys_of
 from waiting import WITHIN_S
 
 OWNER = {OWNER_KEY: "team/logs"}
@@ -347,6 +349,8 @@ async def test_an_account_without_jetstream_is_said_to_be_one(
     async with EmbeddedServer(tmp_path / "none") as server, connected(server) as js:
         with pytest.raises(JetStreamOff, match="account"):
             await observe(js, wanted())
+        with pytest.raises(ApiError):
+            await keys_of(js, Bucket(js, "LOGS_state"))
 
 
 def _account(jetstream: dict[str, Any] | None) -> dict[str, Any]:

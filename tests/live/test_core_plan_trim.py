@@ -12,9 +12,23 @@ import pytest
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
-from logpipeline.nats.jetstream import STREAM_STORE_FAILED, ApiError, JetStream, time_ns_of
+from logpipeline.nats.jetstream import (
+    STREAM_NOT_FOUND,
+    STREAM_STORE_FAILED,
+    ApiError,
+    JetStream,
+    time_ns_of,
+)
 from logpipeline.plan.apply import apply, plan_pipeline
-from logpipeline.plan.trim import Trimmed, missed_by, trim_forever, trim_once
+from logpipeline.plan.observe import streams_below
+from logpipeline.plan.trim import (
+    Trimmed,
+    keys_of,
+    missed_by,
+    readers_of,
+    trim_forever,
+    trim_once,
+)
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, parse
 from logpipeline.spec.table import Table
@@ -63,13 +77,15 @@ async def commit(
     sequence: int,
     *,
     group: str = "main",
+    partition: int = 0,
+    stream: str = "LOGS_0",
     snapshot_at: int | None = None,
     begun: int = 0,
 ) -> None:
-    """Say that *group* has collected everything up to *sequence*."""
-    info = await js.stream_info("LOGS_0")
+    """Say that *group* has collected everything of *partition* up to *sequence*."""
+    info = await js.stream_info(stream)
     assert info is not None
-    message = (await js.call("STREAM.MSG.GET.LOGS_0", {"seq": sequence}))["message"]
+    message = (await js.call(f"STREAM.MSG.GET.{stream}", {"seq": sequence}))["message"]
     record = EpochRecord(
         epoch=1,
         owner="collector-0",
@@ -80,12 +96,12 @@ async def commit(
         snapshot_at=sequence if snapshot_at is None else snapshot_at,
         begun=begun,
     )
-    await Bucket(js, "LOGS_state").put(epoch_key(group, 0), record.encode())
+    await Bucket(js, "LOGS_state").put(epoch_key(group, partition), record.encode())
 
 
-async def first_sequence(js: JetStream) -> int:
+async def first_sequence(js: JetStream, stream: str = "LOGS_0") -> int:
     """The oldest message that is left."""
-    info = await js.stream_info("LOGS_0")
+    info = await js.stream_info(stream)
     assert info is not None
     return int(info["state"]["first_seq"])
 
@@ -133,6 +149,64 @@ async def test_the_slowest_group_decides(js: JetStream) -> None:
     assert first == 4
     assert [each.held_by for each in trimmed] == ["group new-cluster"]
     assert await first_sequence(js) == 4
+
+
+@pytest.mark.parametrize("at_assignment", [False, True], ids=["broken", "none"])
+async def test_a_group_without_a_record_keeps_all(js: JetStream, *, at_assignment: bool) -> None:
+    """It was only assigned yet; or what stands there cannot be read."""
+    await filled(js, pipeline())
+    await commit(js, CAPACITY)
+    key = assignment_key("other") if at_assignment else epoch_key("other", 0)
+    await Bucket(js, "LOGS_state").put(key, b"{}")
+
+    trimmed = await trim_once(js, pipeline())
+
+    assert [(each.held_by, each.messages) for each in trimmed] == [("group other", 0)]
+    assert await first_sequence(js) == 1
+
+
+async def test_in_one_stream_the_slowest_partition_decides(js: JetStream) -> None:
+    """Each has a record of its own."""
+    of = parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "logs"},
+            "spec": {
+                "subject": "logs",
+                "partitions": 2,
+                "stream": {"name": "LOGS", "maxMsgs": CAPACITY, "layout": "single"},
+            },
+        }
+    )
+    await filled(js, of)
+    await commit(js, CAPACITY, stream="LOGS")
+    await commit(js, 4, stream="LOGS", partition=1)
+
+    await trim_once(js, of)
+
+    assert await first_sequence(js, "LOGS") == 4
+
+
+async def test_a_record_of_a_message_that_is_gone_frees_nothing(js: JetStream) -> None:
+    """Its time cannot be compared any more. Where the stream itself is gone, that is an error."""
+    await filled(js, pipeline())
+    await commit(js, 5)
+    await js.message_delete("LOGS_0", 5)
+    trimmed = await trim_once(js, pipeline())
+    (found,) = await streams_below(js, "logs.>")
+    readers = await readers_of(js, Bucket(js, "LOGS_state"), pipeline())
+    await js.call("STREAM.DELETE.LOGS_0")
+    with pytest.raises(ApiError) as refusal:
+        await readers.floors(js, found, [0])
+
+    assert [(each.held_by, each.messages) for each in trimmed] == [("group main", 0)]
+    assert refusal.value.err_code == STREAM_NOT_FOUND
+
+
+async def test_a_bucket_that_is_not_there_has_no_keys(js: JetStream) -> None:
+    """A pipeline that was never applied has no readers."""
+    assert await keys_of(js, Bucket(js, "LOGS_state")) == set()
 
 
 async def test_what_a_group_left_out_at_its_beginning_is_trimmed(js: JetStream) -> None:

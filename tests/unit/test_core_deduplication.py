@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.source_states import known_after
+from logpipeline import checksum
 from logpipeline.checksum import NOTHING, extend
 from logpipeline.deduplication import (
     GENERATIONS_MAX,
@@ -26,6 +27,7 @@ from logpipeline.extents import HOLES_MAX, Extent, GenerationState
 from logpipeline.wire import Batch, Checksums, Previous
 
 OLD, NEW = "a" * 16, "b" * 16
+END = extend(NOTHING, b"0123456789")
 
 
 def batch(start: int, end: int, generation: str = NEW, previous: Previous | None = None) -> Batch:
@@ -384,3 +386,27 @@ def test_what_a_former_version_stored_is_read() -> None:
     assert decode([5, [[OLD, 10, [[2, 4]]]]]) == SourceState(
         (GenerationState(OLD, 0, (Extent(0, 2), Extent(4, 10)), claimed=10),), 5
     )
+
+
+@pytest.mark.parametrize(
+    ("holes", "extents"),
+    [
+        ([[2, 4]], (Extent(0, 2), Extent(4, 10, marks=((10, END),)))),
+        ([[2, 4], [8, 10]], (Extent(0, 2), Extent(4, 8))),
+        ([[0, 10]], ()),
+    ],
+)
+def test_the_one_checksum_of_a_former_version_is_that_of_the_end(
+    holes: list[list[int]], extents: tuple[Extent, ...]
+) -> None:
+    """Where the end is in a hole, it says nothing of what came."""
+    row = [OLD, 10, holes, checksum.encode(END), 0]
+    stored = {"generations": [row], "given_up": 5, "written": 8, "lost": 0, "losses": []}
+
+    assert decode(stored) == SourceState((GenerationState(OLD, 0, extents, claimed=10),), 5, 8)
+
+
+def test_what_is_no_state_is_refused() -> None:
+    """As is a file that something else wrote."""
+    with pytest.raises(ValueError, match="not the state of a source"):
+        decode(5)

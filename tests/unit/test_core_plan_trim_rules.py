@@ -160,6 +160,21 @@ def test_above_its_level_a_table_is_waited_for_no_more() -> None:
 def test_whoever_chose_to_wait_for_the_table_waits() -> None:
     """At 100 nothing of it is purged unread, however full the stream is."""
     assert of_table(1.0, 0, skip=1.0) == Decision(held_by="table team/prod")
+    assert of_table(1.2, 0, skip=1.0) == Decision(held_by="table team/prod")
+
+
+def test_at_its_level_a_table_is_still_who_holds_the_stream() -> None:
+    """A group that is behind as well is not named for it."""
+    decision = decide(
+        fill=0.8,
+        levels=HALF,
+        first_sequence=50,
+        last_sequence=100,
+        floors={"group main": 10},
+        tables={"table team/prod": 5},
+    )
+
+    assert decision == Decision(held_by="table team/prod")
 
 
 def test_what_a_group_has_not_read_stays_also_where_a_table_is_skipped() -> None:
@@ -228,8 +243,11 @@ def consumer(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_durable_keeps_what_it_has_not_acknowledged() -> None:
-    """What was delivered but not acknowledged may be asked for again."""
+    """What was delivered but not acknowledged may be asked for again, however much waits yet."""
+    even = consumer("a", num_pending=10)
+
     assert durable_floors([consumer("a")], last_sequence=100) == {"consumer a": 20}
+    assert durable_floors([even], last_sequence=100) == {"consumer a": 20}
 
 
 def test_a_durable_without_acknowledgements_has_done_with_what_it_was_sent() -> None:
