@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -65,10 +66,10 @@ def pipeline(**stream: Any) -> LogPipeline:
     )
 
 
-async def filled(js: JetStream, of: LogPipeline) -> None:
-    """Make the pipeline's streams, and fill the one of its lines."""
+async def filled(js: JetStream, of: LogPipeline, messages: int = CAPACITY) -> None:
+    """Make the pipeline's streams, and fill the one of its lines with so many *messages*."""
     assert (await apply(js, await plan_pipeline(js, of), allow_data_loss=False)).is_complete
-    for number in range(CAPACITY):
+    for number in range(messages):
         await js.publish(SUBJECT, b"line %d" % number)
 
 
@@ -165,8 +166,20 @@ async def test_a_group_without_a_record_keeps_all(js: JetStream, *, at_assignmen
     assert await first_sequence(js) == 1
 
 
-async def test_in_one_stream_the_slowest_partition_decides(js: JetStream) -> None:
-    """Each has a record of its own."""
+async def test_a_stream_at_its_level_is_left_alone(js: JetStream) -> None:
+    """It is not above it."""
+    half = pipeline(trimAbove=50)
+    await filled(js, half, CAPACITY // 2)
+    await commit(js, CAPACITY // 2)
+
+    assert await trim_once(js, half) == []
+
+
+@pytest.mark.parametrize(("partitions", "first"), [(1, 13), (2, 4)])
+async def test_in_one_stream_the_slowest_partition_decides(
+    js: JetStream, partitions: int, first: int
+) -> None:
+    """Each has a record of its own; one that does not exist needs none."""
     of = parse(
         {
             "apiVersion": "logpipeline.dev/v1alpha1",
@@ -174,18 +187,19 @@ async def test_in_one_stream_the_slowest_partition_decides(js: JetStream) -> Non
             "metadata": {"name": "logs"},
             "spec": {
                 "subject": "logs",
-                "partitions": 2,
+                "partitions": partitions,
                 "stream": {"name": "LOGS", "maxMsgs": CAPACITY, "layout": "single"},
             },
         }
     )
     await filled(js, of)
     await commit(js, CAPACITY, stream="LOGS")
-    await commit(js, 4, stream="LOGS", partition=1)
+    if partitions > 1:
+        await commit(js, 4, stream="LOGS", partition=1)
 
     await trim_once(js, of)
 
-    assert await first_sequence(js, "LOGS") == 4
+    assert await first_sequence(js, "LOGS") == first
 
 
 async def test_a_record_of_a_message_that_is_gone_frees_nothing(js: JetStream) -> None:
@@ -284,12 +298,22 @@ async def test_what_must_not_be_trimmed_is_left_alone(js: JetStream) -> None:
     assert await first_sequence(js) == 1
 
 
-async def test_trimming_goes_on_by_itself(js: JetStream, nats_server: EmbeddedServer) -> None:
-    """The loop frees a stream that fills later, also after the server was away."""
+async def test_trimming_goes_on_by_itself(
+    js: JetStream, nats_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop frees a stream that fills later, also after the server was away, which is said;
+    the same problem once.
+    """
+
+    def problems() -> list[str]:
+        name = "streams could not be trimmed"
+        return [vars(each)["reason"] for each in caplog.records if each.getMessage() == name]
+
     await filled(js, pipeline())
     trimming = asyncio.create_task(trim_forever(js, pipeline, interval_s=0.05))
     try:
         await nats_server.stop()
+        await eventually(problems)
         await nats_server.start()
         await js.connection.wait_connected()
         await commit(js, CAPACITY)
@@ -299,6 +323,7 @@ async def test_trimming_goes_on_by_itself(js: JetStream, nats_server: EmbeddedSe
 
         trimmed: bool = await eventually(is_trimmed)
         assert trimmed
+        assert all(one != other for one, other in pairwise(problems()))
     finally:
         trimming.cancel()
 

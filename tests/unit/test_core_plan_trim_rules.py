@@ -367,16 +367,25 @@ def test_the_tables_of_other_pipelines_are_waited_for_as_well(is_enabled: bool) 
     assert table_keys({ours}, pipeline) == ({ours} if is_enabled else set())
 
 
+@pytest.mark.parametrize(
+    ("done", "unread"),
+    [(0, range(5, 10)), (4, range(5, 10)), (5, range(6, 10)), (8, range(9, 10)), (9, range(0))],
+)
+def test_a_table_has_read_what_is_not_behind_its_last_message(done: int, unread: range) -> None:
+    """Of what was there before it, and is gone, it misses nothing more."""
+    assert Table(table_key("team", "prod"), 0, done).unread(range(5, 10)) == unread
+
+
 async def test_what_a_table_misses_is_written_down_from_where_it_had_read() -> None:
-    """Or from the first message that is there. A record that cannot be read counts as none."""
+    """A record that cannot be read counts as none."""
     bucket, key = FakeBucket(), table_key("team", "prod")
     stream = FoundStream(
         config={"name": "LOGS_0"}, state={"first_seq": 5, "last_seq": 20}, created="then", now=""
     )
     assert await missed_by(bucket.bucket, key) == Missed()
     assert await table_progress(bucket.bucket, key) is None
-    await _note_missed(bucket.bucket, stream, Table(key, 0, 2), 10)
-    await _note_missed(bucket.bucket, stream, Table(key, 0, 11), 15)
+    await _note_missed(bucket.bucket, stream, Table(key, 0, 2), range(5, 10))
+    await _note_missed(bucket.bucket, stream, Table(key, 0, 11), range(12, 15))
     noted = await missed_by(bucket.bucket, missed_key_of(key))
     (first, second) = noted.streams["LOGS_0"]
     bucket.values[key] = (1, b"nonsense")

@@ -148,6 +148,10 @@ class Table:
         """Its name in the list of readers."""
         return f"table {self.key.removeprefix(KEYS)}"
 
+    def unread(self, sequences: range) -> range:
+        """Return which of *sequences*, some of its stream without a gap, it has not read."""
+        return range(max(self.done + 1, sequences.start), sequences.stop)
+
 
 @dataclass(frozen=True, slots=True)
 class Readers:
@@ -448,13 +452,15 @@ async def _trim(
         floors=floors,
         tables={table.reader: table.floor for table in tables},
     )
-    purged, missed = 0, [table for table in tables if max(table.done + 1, first) < decision.below]
+    unread = {table: table.unread(range(first, decision.below)) for table in tables}
+    missed = {table: sequences for table, sequences in unread.items() if sequences}
+    purged = 0
     if decision.below:
-        for table in missed:
-            await _note_missed(bucket, stream, table, decision.below)
+        for table, sequences in missed.items():
+            await _note_missed(bucket, stream, table, sequences)
         # Repeated, it finds nothing left to do: an unknown outcome needs no care.
         answer = await js.call(f"STREAM.PURGE.{stream.name}", {"seq": decision.below})
-        purged = int(answer.get("purged", 0))
+        purged = int(answer["purged"])
     return Trimmed(
         stream=stream.name,
         fill=fill,
@@ -465,15 +471,16 @@ async def _trim(
     )
 
 
-async def _note_missed(bucket: Bucket, stream: FoundStream, table: Table, below: int) -> None:
-    """Write down that *table* misses its unread messages before sequence *below*.
+async def _note_missed(bucket: Bucket, stream: FoundStream, table: Table, sequences: range) -> None:
+    """Write down that *table* misses the messages with the *sequences*.
 
     Before the purge: after a crash between the two the record names too much, until the next round
     purges it; in the other order it would name nothing.
     """
     key = missed_key_of(table.key)
-    first = max(table.done + 1, int(stream.state["first_seq"]))
-    gone = MissedRange(created=stream.created, first=first, last=below - 1, at_ns=time.time_ns())
+    gone = MissedRange(
+        created=stream.created, first=sequences[0], last=sequences[-1], at_ns=time.time_ns()
+    )
     known = await missed_by(bucket, key)
     await bucket.put(key, known.with_range(stream.name, gone).encode())
 
