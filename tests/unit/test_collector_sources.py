@@ -132,6 +132,19 @@ def test_changes_are_listed_of_so_many_commits() -> None:
     assert [len(found) for found in (listed, just, more, older)] == [1, 1, 1, 2]
 
 
+def test_what_is_loaded_is_reported_to_whoever_asks_from_before() -> None:
+    """Commits of before say nothing of it, however many they were."""
+    sources = Sources()
+    for number in range(1, COMMITS_LISTED_MAX + 1):
+        sources.commit(number, {})
+    loaded = {("a", "/x"): known_after(batch("/x", 0, 5))}
+    sources.load(loaded, commit(COMMITS_LISTED_MAX))
+    sources.commit(COMMITS_LISTED_MAX + 1, {})
+
+    _, found = sources.changed_since(COMMITS_LISTED_MAX - 1)
+    assert [(host, each.source) for host, each in found] == [("a", "/x")]
+
+
 def test_a_source_that_is_forgotten_is_committed_as_gone() -> None:
     """And is in no answer."""
     sources = Sources()
