@@ -81,6 +81,18 @@ def test_what_every_group_has_is_settled() -> None:
     assert (account.is_settled, account.on_the_way) == (True, 0)
 
 
+def test_one_generation_that_every_group_has_settles_no_other() -> None:
+    """The next one may be collected first."""
+    account = Account({"main": 0})
+    sent(account, OLD, 10)
+    sent(account, NEW, 10)
+    account.confirm("main", told(NEW, 10))
+    between = account.is_settled
+    account.confirm("main", told(OLD, 10))
+
+    assert (between, account.is_settled) == (False, True)
+
+
 def test_a_group_that_only_reported_is_not_waited_for() -> None:
     """Anyone can report; a collector answers."""
     account = Account()
@@ -168,6 +180,17 @@ def test_the_cause_says_what_the_server_did() -> None:
         causes.append(gap.cause)
 
     assert causes == [REMOVED, REMOVED, EXPIRED, REMOVED, REMOVED]
+
+
+@pytest.mark.parametrize(("acked_s", "cause"), [(39.0, EXPIRED), (39.5, REMOVED)])
+def test_a_message_expires_so_long_after_it_was_acknowledged(acked_s: float, cause: str) -> None:
+    """Not so long after the shipper began."""
+    account = Account()
+    account.begin(OLD, 0)
+    account.acknowledged(OLD, (0, 10), sequence=1, now_s=acked_s)
+
+    (gap,) = answer(account, sequence=9, first=9, max_age_s=60.0, now_s=99.0)
+    assert gap.cause == cause
 
 
 def test_a_group_that_began_later_does_not_miss_what_was_before() -> None:
