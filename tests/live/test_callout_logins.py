@@ -33,7 +33,7 @@ from logpipeline_operator.callout.refusals import Cause
 from logpipeline_operator.callout.service import Answers, Callout, KeysFile
 from logpipeline_operator.children import config, credentials
 from logpipeline_operator.jetstream import refusals
-from waiting import WITHIN_S, eventually
+from waiting import eventually
 
 PIPELINE = resource()
 SUBJECTS = Subjects(PIPELINE.names.subject, PIPELINE.spec.partitions)
@@ -273,7 +273,7 @@ async def test_who_is_connected_goes_on_without_an_answerer(tmp_path: Path) -> N
     async with asking(tmp_path) as there:
         async with there.answering():
             node = Connection(there.of_node("node-1"))
-            await node.start(patience_s=WITHIN_S)
+            await node.start(patience_s=10.0)
         late = Connection(there.of_node("node-2"))
         await late.start()
         assert b'"seq"' in (await node.request(SUBJECTS.of_host("node-1"), b"on")).data

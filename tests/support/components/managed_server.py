@@ -25,7 +25,7 @@ from logpipeline_operator.callout.claims import Issuer, new_seed
 from logpipeline_operator.certificates import upkeep
 from logpipeline_operator.children import config, credentials, nats_conf, nats_tls
 from ports import free_port
-from waiting import WITHIN_S, eventually
+from waiting import eventually
 
 PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in credentials.ROLES}
 CALLOUT_PASSWORD = "-callout-0123456789abcdef"
@@ -204,7 +204,8 @@ def is_healthy(monitor_port: int, below: str = "") -> bool:
 async def connected(options: NatsOptions) -> AsyncIterator[JetStream]:
     """Connect with *options*."""
     connection = Connection(options)
-    await connection.start(patience_s=WITHIN_S)
+    # A login that is refused is tried again for as long.
+    await connection.start(patience_s=10.0)
     try:
         yield JetStream(connection)
     finally:
