@@ -49,11 +49,11 @@ async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
     await connection.close()
 
 
-def pipeline(**stream: Any) -> LogPipeline:
+def pipeline(partitions: int = 0, **stream: Any) -> LogPipeline:
     """A pipeline whose one stream holds `CAPACITY` messages."""
     spec = {
         "subject": "logs",
-        "partitions": 0,
+        "partitions": partitions,
         "stream": {"name": "LOGS", "maxMsgs": CAPACITY, **stream},
     }
     return parse(
@@ -180,18 +180,7 @@ async def test_in_one_stream_the_slowest_partition_decides(
     js: JetStream, partitions: int, first: int
 ) -> None:
     """Each has a record of its own; one that does not exist needs none."""
-    of = parse(
-        {
-            "apiVersion": "logpipeline.dev/v1alpha1",
-            "kind": "LogPipeline",
-            "metadata": {"name": "logs"},
-            "spec": {
-                "subject": "logs",
-                "partitions": partitions,
-                "stream": {"name": "LOGS", "maxMsgs": CAPACITY, "layout": "single"},
-            },
-        }
-    )
+    of = pipeline(partitions, layout="single")
     await filled(js, of)
     await commit(js, CAPACITY, stream="LOGS")
     if partitions > 1:

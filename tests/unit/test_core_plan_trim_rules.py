@@ -132,12 +132,14 @@ def test_the_reader_that_permits_no_more_is_named() -> None:
     assert decision == Decision(below=11, held_by="consumer audit")
 
 
-def of_table(fill: float, floor: int, *, group: int = 100, skip: float = 0.8) -> Decision:
-    """What becomes of a stream of 100 messages, of which a table has done with *floor*."""
+def of_table(
+    fill: float, floor: int, *, group: int = 100, skip: float = 0.8, first: int = 1
+) -> Decision:
+    """What becomes of the messages *first* to 100, of which a table has done with *floor*."""
     return decide(
         fill=fill,
         levels=Levels(above=0.5, skip_tables=skip),
-        first_sequence=1,
+        first_sequence=first,
         last_sequence=100,
         floors={"group main": group},
         tables={"table team/prod": floor},
@@ -165,16 +167,7 @@ def test_whoever_chose_to_wait_for_the_table_waits() -> None:
 
 def test_at_its_level_a_table_is_still_who_holds_the_stream() -> None:
     """A group that is behind as well is not named for it."""
-    decision = decide(
-        fill=0.8,
-        levels=HALF,
-        first_sequence=50,
-        last_sequence=100,
-        floors={"group main": 10},
-        tables={"table team/prod": 5},
-    )
-
-    assert decision == Decision(held_by="table team/prod")
+    assert of_table(0.8, 5, group=10, first=50) == Decision(held_by="table team/prod")
 
 
 def test_what_a_group_has_not_read_stays_also_where_a_table_is_skipped() -> None:
@@ -243,7 +236,7 @@ def consumer(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_durable_keeps_what_it_has_not_acknowledged() -> None:
-    """What was delivered but not acknowledged may be asked for again, however much waits yet."""
+    """A message that was delivered and not acknowledged may be asked for again."""
     even = consumer("a", num_pending=10)
 
     assert durable_floors([consumer("a")], last_sequence=100) == {"consumer a": 20}
@@ -371,8 +364,8 @@ def test_the_tables_of_other_pipelines_are_waited_for_as_well(is_enabled: bool) 
     ("done", "unread"),
     [(0, range(5, 10)), (4, range(5, 10)), (5, range(6, 10)), (8, range(9, 10)), (9, range(0))],
 )
-def test_a_table_has_read_what_is_not_behind_its_last_message(done: int, unread: range) -> None:
-    """Of what was there before it, and is gone, it misses nothing more."""
+def test_a_table_misses_what_comes_after_its_last_message(done: int, unread: range) -> None:
+    """Of a range that is purged; what was purged before is not counted again."""
     assert Table(table_key("team", "prod"), 0, done).unread(range(5, 10)) == unread
 
 

@@ -149,7 +149,7 @@ class Table:
         return f"table {self.key.removeprefix(KEYS)}"
 
     def unread(self, sequences: range) -> range:
-        """Return which of *sequences*, some of its stream without a gap, it has not read."""
+        """Return the part of *sequences*, a range of its stream, that it has not read."""
         return range(max(self.done + 1, sequences.start), sequences.stop)
 
 
@@ -452,12 +452,11 @@ async def _trim(
         floors=floors,
         tables={table.reader: table.floor for table in tables},
     )
-    unread = {table: table.unread(range(first, decision.below)) for table in tables}
-    missed = {table: sequences for table, sequences in unread.items() if sequences}
-    purged = 0
+    going, purged = range(first, decision.below), 0
+    missed = {table: unread for table in tables if (unread := table.unread(going))}
     if decision.below:
-        for table, sequences in missed.items():
-            await _note_missed(bucket, stream, table, sequences)
+        for table, unread in missed.items():
+            await _note_missed(bucket, stream, table, unread)
         # Repeated, it finds nothing left to do: an unknown outcome needs no care.
         answer = await js.call(f"STREAM.PURGE.{stream.name}", {"seq": decision.below})
         purged = int(answer["purged"])
@@ -472,7 +471,7 @@ async def _trim(
 
 
 async def _note_missed(bucket: Bucket, stream: FoundStream, table: Table, sequences: range) -> None:
-    """Write down that *table* misses the messages with the *sequences*.
+    """Write down that *table* misses the messages with these *sequences*.
 
     Before the purge: after a crash between the two the record names too much, until the next round
     purges it; in the other order it would name nothing.

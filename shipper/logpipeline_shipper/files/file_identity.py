@@ -420,7 +420,7 @@ def _has_open_bytes(content: Content, known: Generation) -> bool:
     was read yet: all of it may have been written, and packed elsewhere, since it was listed.
     """
     handle = known.handle
-    if handle is None or not handle.is_open or known.proof.offset > known.begin:
+    if handle is None or not handle.is_open or not known.is_unread:
         return False
     # A rotator packs no packed file. And its reader has a state, which belongs to the thread that
     # may be reading the source right now; a plain file can be read by two threads.

@@ -122,6 +122,11 @@ class Generation:
         return self.read if self.read.offset >= self.reached.offset else self.reached
 
     @property
+    def is_unread(self) -> bool:
+        """Whether nothing of it was ever read."""
+        return self.proof.offset <= self.begin
+
+    @property
     def is_final(self) -> bool:
         """Whether its end is known, and nothing can be written after it."""
         return self.is_lost or self.length is not None

@@ -144,9 +144,9 @@ class OpenFiles:
         try:
             if generation.is_open and generation.handle is not None:
                 budget.keep_listed(generation.handle)
-                if not (generation.is_compressed or generation.proof.offset > generation.begin):
-                    # It may be emptied, and be longer than before, when it is read at last: only
-                    # its first bytes tell then.
+                if generation.is_unread and not generation.is_compressed:
+                    # Before it is read, the file may be emptied and grow beyond its former length.
+                    # Only its first bytes show that.
                     generation.observe(generation.handle, now_s)
             elif budget.has_room() if unread else self._may_idle(generation):
                 self._tail.handle_of(generation, now_s)

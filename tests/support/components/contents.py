@@ -1,4 +1,4 @@
-"""What is below a folder in which processes write, rename and remove meanwhile."""
+"""Reads folders in which other processes write, rename and remove files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,11 @@ def modes_below(folder: Path) -> Iterator[tuple[Path, int]]:
     """Yield *folder*, and each file and folder below it, with its mode; not what is gone before it
     is looked at.
     """
-    for place, _, names in os.walk(folder):
-        for path in (Path(place), *(Path(place, name) for name in names)):
-            with suppress(FileNotFoundError):
-                yield path, path.stat().st_mode
+    below = (
+        Path(place, name)
+        for place, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    )
+    for path in (folder, *below):
+        with suppress(FileNotFoundError):
+            yield path, path.stat().st_mode

@@ -204,7 +204,7 @@ def is_healthy(monitor_port: int, below: str = "") -> bool:
 async def connected(options: NatsOptions) -> AsyncIterator[JetStream]:
     """Connect with *options*."""
     connection = Connection(options)
-    # A login that is refused is tried again for as long.
+    # A refused login is tried again all this time: tests of refusals wait for its end.
     await connection.start(patience_s=10.0)
     try:
         yield JetStream(connection)

@@ -23,13 +23,10 @@ class Receiver(Component):
 
     def lines(self, name: str = "*") -> list[str]:
         """Return the lines in the files whose names begin like *name*, rotated ones first."""
-        found = [
-            (path, data)
-            for path, _, data in contents_below(self.received)
-            if fnmatch(path.name, f"{name}.log*")
-        ]
-        found.sort(key=lambda each: (str(each[0]).split(".log")[0], -_age(each[0])))
-        return [line for _, data in found for line in data.decode().split("\n")[:-1]]
+        every = contents_below(self.received)
+        found = [each for each in every if fnmatch(each.path.name, f"{name}.log*")]
+        found.sort(key=lambda each: (str(each.path).split(".log")[0], -_age(each.path)))
+        return [line for each in found for line in each.data.decode().split("\n")[:-1]]
 
 
 def _age(path: Path) -> int:

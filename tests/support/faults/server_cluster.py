@@ -80,8 +80,9 @@ class ServerCluster:
 
     def keepers_of(self, stream: str) -> set[str]:
         """Return the names of the servers that have a copy of *stream* on their disk."""
-        kept = (self.store_of(number) / "jetstream" / "$G" / "streams" for number in range(SERVERS))
-        return {f"server-{number}" for number, at in enumerate(kept) if (at / stream).exists()}
+        below = Path("jetstream", "$G", "streams", stream)
+        servers = range(SERVERS)
+        return {f"server-{each}" for each in servers if (self.store_of(each) / below).exists()}
 
     def log_of(self, number: int) -> Path:
         """Return the file that one server logs to."""
