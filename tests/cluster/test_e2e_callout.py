@@ -185,14 +185,20 @@ def all_answers(address: str, port: int) -> bytes:
     return answers
 
 
-def test_shippers_log_in_again_when_server_and_shippers_start_anew(pipeline: Pipeline) -> None:
+async def test_shippers_log_in_again_when_server_and_shippers_start_anew(
+    pipeline: Pipeline,
+) -> None:
     """A callout starts with its server, and asks nobody."""
-    former = pipeline.pods("nats") | pipeline.pods("shipper")
-    pipeline.kubectl("delete", "pod", *former, "--wait=true")
-    pipeline.kubectl("rollout", "status", "statefulset/prod-nats", "--timeout=150s")
-    pipeline.kubectl("rollout", "status", "daemonset/prod-shipper", "--timeout=150s")
 
-    assert not former.keys() & pipeline.pods("shipper").keys()
+    def pods() -> dict[str, str]:
+        return pipeline.pods("nats") | pipeline.pods("shipper")
+
+    former = pods()
+    await pipeline.delete_pods(*former)
+    await eventually(lambda: len(pods()) == len(former), what="as many pods")
+    pipeline.kubectl("wait", "pod", *pods(), "--for=condition=Ready", "--timeout=150s")
+
+    assert not set(former.values()) & set(pods().values())
     container = pipeline.cluster.get("pod/prod-nats-0", pipeline.here)["spec"]["containers"][1]
     assert container["name"] == "callout"
     said = pipeline.kubectl("logs", "prod-nats-0", "--container=callout")

@@ -129,7 +129,7 @@ async def test_deleted_pods_lose_nothing(flow: Flow) -> None:
     pipeline = flow.pipeline
     shippers = flow.pods_beside()
     for names in ({"flow-collector-0"}, shippers, {"flow-nats-0"}):
-        pipeline.kubectl("delete", "pod", *names)
+        await pipeline.delete_pods(*names)
         await flow.goes_on()
 
     pipeline.wait_ready()

@@ -14,6 +14,7 @@ from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import parse
 from logpipeline_operator.children import nats_tls
 from specs import KEEPS_ALL, merged
+from waiting import eventually
 
 # A small machine pulls nothing, but starts everything at once.
 READY_S_MAX = 150
@@ -85,6 +86,26 @@ class Pipeline:
             f"app.kubernetes.io/component={component}",
         )  # fmt: skip
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
+
+    async def delete_pods(self, *names: str) -> None:
+        """Delete the pods *names*, and wait until they are gone.
+
+        `kubectl delete --wait` takes a pod that a StatefulSet made anew for the former one when it
+        looks late, and then waits until that one is deleted.
+        """
+
+        def uids() -> dict[str, str]:
+            found = self.cluster.get("pods", self.here)["items"]
+            return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+
+        known = uids()
+        former = {known[name] for name in names}
+        self.kubectl("delete", "pod", *names, "--wait=false")
+
+        def are_gone() -> bool:
+            return former.isdisjoint(uids().values())
+
+        await eventually(are_gone, within_s=READY_S_MAX, what=f"{', '.join(names)} gone")
 
     def volumes(self, component: str = "collector") -> list[Path]:
         """The folders of all pods of *component* there ever were, seen from this machine."""
