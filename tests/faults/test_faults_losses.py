@@ -18,6 +18,7 @@ SHIPPER = "shipper-0"
 # Hardly anything of a deleted file is kept in mind, so that deleting loses something.
 FORGETFUL = {"shippers": {"deletedFiles": {"maxBytes": "1Ki", "maxAge": "1s"}, "rescan": "200ms"}}
 SELDOM = 1 << 40
+NAMED = "files are deleted before they are read: named"
 
 
 async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
@@ -50,7 +51,7 @@ async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
         await pipeline.quiet()
         told = {by: await reported_bytes(pipeline, by) for by in ("shipper", "collector")}
         counted = (await shipper.metrics())["missing_bytes_total"]
-        verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses)
+        verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses, reason=NAMED)
 
     measured = lost_bytes(Expected.read(pipeline.writers.ledger_path), verdict)
     say(f"measured as lost: {sum(measured.values())} bytes of {verdict.lost} lines; reported so")
@@ -80,7 +81,7 @@ async def test_files_that_vanish_while_the_shipper_is_down_are_named(
         await pipeline.quiet()
         # What is gone is given up some listings later, which may be after all else was delivered.
         named = await eventually(lambda: _named(pipeline), what="a file is named")
-        verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses)
+        verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses, reason=NAMED)
 
     assert verdict.lost > 0
     assert named == {source.key.host for source in verdict.sources if source.key and source.lost}

@@ -105,7 +105,9 @@ async def test_two_shippers_of_the_same_files_lose_nothing(tmp_path: Path, seed:
         try:
             await second.ready()
             await pipeline.write(1500)
-            verdict = await pipeline.settle(is_enough=_is_all_there)
+            verdict = await pipeline.settle(
+                is_enough=_is_all_there, reason="what two shippers send stands there twice"
+            )
         finally:
             second.kill()
 

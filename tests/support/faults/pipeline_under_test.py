@@ -196,10 +196,12 @@ class PipelineUnderTest:
         *,
         within_s: float = CONVERGE_WITHIN_S,
         is_enough: Callable[[Verdict], bool] = lambda verdict: verdict.is_clean,
+        reason: str = "",
         **allowed: Any,
     ) -> Verdict:
         """Stop writing, wait until the oracle says that what is collected *is_enough*, stop every
-        part, and return the verdict on what they left. *allowed* goes to the oracle.
+        part, and return the verdict on what they left. *allowed* goes to the oracle, and *reason*,
+        why lines had to be lost or to come twice, to the table of all faults.
 
         Raises:
             AssertionError: it did not converge *within_s*; that is a fault as loss is.
@@ -225,7 +227,7 @@ class PipelineUnderTest:
         seconds = time.monotonic() - began_s
         verdict = check(expected, self.outputs(), **allowed)
         counts = (verdict.lines, verdict.lost, verdict.twice, verdict.out_of_order)
-        table.settled.append(table.Settled(self.rounds, *counts, seconds))
+        table.settled.append(table.Settled(self.rounds, *counts, seconds, reason))
         return verdict
 
     def outputs(self) -> list[Path]:

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 PROPERTY = "settled"
-HEAD = ("Fault", "Rounds", "Lines", "Lost", "Twice", "Out of order", "Seconds")
+HEAD = ("Fault", "Rounds", "Lines", "Lost", "Twice", "Out of order", "Seconds", "Reason")
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What came of one pipeline: *rounds* is how often it was hurt, *seconds* how long it took from
-    the last line that was written until everything was collected.
+    the last line that was written until everything was collected, *reason* why lines had to be lost
+    or to come twice; empty where none may.
     """
 
     rounds: int
@@ -29,19 +30,33 @@ class Settled:
     twice: int
     out_of_order: int
     seconds: float
+    reason: str = ""
 
 
+NOTHING = Settled(0, 0, 0, 0, 0, 0.0)
 # The pipelines that the running test has judged.
 settled: list[Settled] = []
 
 
 def rendered(rows: Iterable[tuple[str, Settled]]) -> str:
-    """Return *rows*, each with the id of its test, as a table in Markdown."""
-    cells = [HEAD, ("---",) * len(HEAD)]
-    for test, row in sorted(rows, key=lambda pair: pair[0]):
-        *counts, seconds = astuple(row)
-        cells.append((f"`{test}`", *map(str, counts), f"{seconds:.1f}"))
+    """Return *rows*, each with the id of its test, as a table in Markdown. Its last two rows are
+    the sums of those that have no reason to lose or repeat lines, and of those that have one.
+    """
+    found = sorted(rows, key=lambda pair: pair[0])
+    cells = [HEAD, ("---",) * len(HEAD), *(_cells(f"`{test}`", row) for test, row in found)]
+    cells.append(_cells("all without a reason", _sum(row for _, row in found if not row.reason)))
+    cells.append(_cells("all with a reason", _sum(row for _, row in found if row.reason)))
     return "\n".join(f"| {' | '.join(each)} |" for each in cells) + "\n"
+
+
+def _cells(name: str, row: Settled) -> tuple[str, ...]:
+    *counts, seconds, reason = astuple(row)
+    return (name, *map(str, counts), f"{seconds:.1f}", reason)
+
+
+def _sum(rows: Iterable[Settled]) -> Settled:
+    counts = [astuple(row)[:-1] for row in (NOTHING, *rows)]
+    return Settled(*(sum(each) for each in zip(*counts, strict=True)))
 
 
 @pytest.hookimpl(wrapper=True)
