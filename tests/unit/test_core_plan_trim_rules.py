@@ -135,7 +135,9 @@ def test_the_reader_that_permits_no_more_is_named() -> None:
 def of_table(
     fill: float, floor: int, *, group: int = 100, skip: float = 0.8, first: int = 1
 ) -> Decision:
-    """What becomes of the messages *first* to 100, of which a table has done with *floor*."""
+    """The decision on a stream that holds the messages *first* to 100. Its table has read up to
+    *floor*, and its group up to *group*.
+    """
     return decide(
         fill=fill,
         levels=Levels(above=0.5, skip_tables=skip),
@@ -365,7 +367,7 @@ def test_the_tables_of_other_pipelines_are_waited_for_as_well(is_enabled: bool) 
     [(0, range(5, 10)), (4, range(5, 10)), (5, range(6, 10)), (8, range(9, 10)), (9, range(0))],
 )
 def test_a_table_misses_what_comes_after_its_last_message(done: int, unread: range) -> None:
-    """Of a range that is purged; what was purged before is not counted again."""
+    """Messages 5 to 9 are purged, and *done* is the last one that the table has read."""
     assert Table(table_key("team", "prod"), 0, done).unread(range(5, 10)) == unread
 
 

@@ -1,4 +1,4 @@
-"""The table of all faults: what was lost where nothing may be, apart from what had to be."""
+"""The table that `make faults` prints: its rows, and the two sums below them."""
 
 from __future__ import annotations
 

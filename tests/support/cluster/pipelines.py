@@ -81,29 +81,23 @@ class Pipeline:
 
     def pods(self, component: str) -> dict[str, str]:
         """Names and uids of the pods of *component*."""
-        found = self.cluster.get(
-            "pods", self.here, f"--selector=app.kubernetes.io/instance={self.name},"
+        return self._pods(
+            f"--selector=app.kubernetes.io/instance={self.name},"
             f"app.kubernetes.io/component={component}",
-        )  # fmt: skip
-        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
+        )
 
     async def delete_pods(self, *names: str) -> None:
-        """Delete the pods *names*, and wait until they are gone.
+        """Delete pods of the namespace by their names, and wait until they are gone.
 
-        `kubectl delete --wait` takes a pod that a StatefulSet made anew for the former one when it
-        looks late, and then waits until that one is deleted.
+        `kubectl delete --wait` may see the pod of the same name that a StatefulSet has made anew.
+        Then it waits until that one is deleted as well.
         """
-
-        def uids() -> dict[str, str]:
-            found = self.cluster.get("pods", self.here)["items"]
-            return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
-
-        known = uids()
+        known = self._pods()
         former = {known[name] for name in names}
         self.kubectl("delete", "pod", *names, "--wait=false")
 
         def are_gone() -> bool:
-            return former.isdisjoint(uids().values())
+            return former.isdisjoint(self._pods().values())
 
         await eventually(are_gone, within_s=READY_S_MAX, what=f"{', '.join(names)} gone")
 
@@ -116,6 +110,11 @@ class Pipeline:
         )  # fmt: skip
         names = [claim["spec"].get("volumeName") for claim in claims["items"]]
         return [folder_of(self.cluster, name) for name in names if name]
+
+    def _pods(self, *options: str) -> dict[str, str]:
+        """Names and uids of the pods of the namespace that kubectl finds with *options*."""
+        found = self.cluster.get("pods", self.here, *options)
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
 
 
 def create(cluster: Cluster, namespace: str, name: str, spec: Manifest) -> Pipeline:
