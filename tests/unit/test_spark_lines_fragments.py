@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logpipeline_spark.lines.crilines import are_whole
+from logpipeline_spark.lines.crilines import NO_FD, parse_usual
 from logpipeline_spark.lines.layout import PADDING
 from tables.messages import ORIGIN, lines_of, message
 
@@ -19,7 +19,9 @@ def whole(*lines: bytes) -> list[bool]:
     """Return which of *lines* are certainly whole."""
     data = b"".join(line + b"\n" for line in lines)
     starts = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])], dtype=np.int64)
-    return [bool(found) for found in are_whole(np.frombuffer(data + PADDING, np.uint8), starts)]
+    are_cri = np.ones(len(lines), np.bool_)
+    found = parse_usual(np.frombuffer(data + PADDING, np.uint8), starts, are_cri)
+    return [fd != NO_FD for fd in found.fds.tolist()]
 
 
 def test_usual_lines_are_whole() -> None:

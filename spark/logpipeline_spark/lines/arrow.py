@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,10 @@ import pyarrow.compute as pc
 
 from logpipeline.line_fields import names_of, number_of_rule
 from logpipeline.spec.table import ParseRule
-from logpipeline_spark.lines import crilines, levels
+from logpipeline_spark.lines import levels
+from logpipeline_spark.lines.crilines import NO_FD
 from logpipeline_spark.lines.fields import declared, event_times
-from logpipeline_spark.lines.layout import Layout, is_cri_lines, layout
+from logpipeline_spark.lines.layout import Layout, layout
 from logpipeline_spark.lines.messages import Opened
 from logpipeline_spark.lines.schema import (
     NO_RULE,
@@ -118,7 +118,6 @@ class _Shared:
         self.partitions = pa.array([opened.partition for opened in group], pa.int32())
         self.is_resent = np.array([opened.is_resent for opened in group], np.bool_)
         self.is_bad = np.array([bool(opened.reason) for opened in group], np.bool_)
-        self.is_cri = np.array([is_cri_lines(opened) for opened in group], np.bool_)
         rows = list(zip(*(_shared(opened) for opened in group), strict=True))
         self.columns = {
             name: pa.array(values, pa.string()).dictionary_encode()
@@ -185,37 +184,18 @@ def _asked(
 
 
 def _texts(found: Layout, shared: _Shared, rows: slice) -> dict[str, pa.Array]:
-    starts, ends, owners = found.starts[rows], found.ends[rows], found.owners[rows]
-    is_cri = shared.is_cri[owners]
-    cri = _cri(found.buffer, starts, ends, is_cri)
-    is_bad = shared.is_bad[owners]
-    raw = slices(found.buffer, cri.texts, ends)
+    times, fds = found.cri.times[rows], found.cri.fds[rows]
+    raw = slices(found.buffer, found.cri.texts[rows], found.ends[rows])
     lines, no_text = strings(raw)
     return {
-        "event_ts": pa.array(cri.times, mask=cri.times == 0).view(TIME),
+        "event_ts": pa.array(times, mask=times == 0).view(TIME),
         "fd": pa.DictionaryArray.from_arrays(
-            pa.array(cri.fds.astype(np.int32) - 1, mask=cri.fds == 0), _FDS
+            pa.array(fds.astype(np.int32) - 1, mask=fds == NO_FD), _FDS
         ),
-        "level": _levels(raw, is_bad),
+        "level": _levels(raw, shared.is_bad[found.owners[rows]]),
         "line": lines,
         "raw": no_text,
     }
-
-
-def _cri(
-    buffer: npt.NDArray[np.uint8], starts: Any, ends: Any, is_cri: npt.NDArray[np.bool_]
-) -> crilines.CriColumns:
-    if is_cri.all():
-        return crilines.parse(buffer, starts, ends)
-    columns = crilines.CriColumns(
-        np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int8), starts.copy()
-    )
-    if is_cri.any():
-        found = crilines.parse(buffer, starts[is_cri], ends[is_cri])
-        columns.times[is_cri] = found.times
-        columns.fds[is_cri] = found.fds
-        columns.texts[is_cri] = found.texts
-    return columns
 
 
 def _levels(raw: pa.BinaryArray, is_bad: npt.NDArray[np.bool_]) -> pa.DictionaryArray:

@@ -1,5 +1,5 @@
-"""The layout of a group of messages: where each line begins and ends, found at once in one buffer.
-Fragments of CRI lines are joined.
+"""The layout of a group of messages: where each line begins and ends, found at once in one buffer,
+and where its text begins. Fragments of CRI lines are joined.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logpipeline import cri
-from logpipeline_spark.lines.crilines import are_whole
+from logpipeline_spark.lines import crilines
+from logpipeline_spark.lines.crilines import NO_FD, CriColumns
 from logpipeline_spark.lines.messages import Opened
 
 Piece = Literal["begin", "middle", "end"]
@@ -20,8 +21,9 @@ Piece = Literal["begin", "middle", "end"]
 _STREAMS = (b"stdout", b"stderr")
 
 # After the last line, so that a fixed number of bytes can be read from each line's start.
-PADDING = bytes(64)
+PADDING = bytes(crilines.HEAD_BYTES)
 
+Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -127,16 +129,17 @@ class Layout:
 
     *owners* are the messages of the lines, *firsts* the number of each message's first line,
     *offsets* the positions of lines in their source (-1: unknown), *pieces* the lines that are
-    parts of lines.
+    parts of lines, *cri* what a runtime wrote before the text of lines.
     """
 
-    buffer: npt.NDArray[np.uint8]
+    buffer: Bytes
     starts: Numbers
     ends: Numbers
     owners: Numbers
     firsts: Numbers
     offsets: Numbers
     pieces: dict[int, Piece]
+    cri: CriColumns
 
 
 @dataclass(slots=True)
@@ -151,20 +154,27 @@ class _Part:
 def layout(group: Sequence[Opened]) -> Layout:
     """Return where the lines of *group* are."""
     parts = [_part(opened) for opened in group]
-    found = _laid_out(group, parts)
+    is_cri = np.array([is_cri_lines(opened) for opened in group], np.bool_)
+    found = _laid_out(group, parts, is_cri)
+    # Lines of the usual form are certainly no fragments.
+    suspects = found.owners[is_cri[found.owners] & (found.cri.fds == NO_FD)]
     with_fragments = [
         number
-        for number in _suspects(group, found)
+        for number in np.unique(suspects).tolist()
         if parts[number].offsets is None and may_hold_fragments(parts[number].data)
     ]
-    if not with_fragments:
-        return found
-    for number in with_fragments:
-        parts[number] = _rejoined(group[number])
-    return _laid_out(group, parts)
+    if with_fragments:
+        for number in with_fragments:
+            parts[number] = _rejoined(group[number])
+        found = _laid_out(group, parts, is_cri)
+    crilines.parse_other(found.buffer, found.starts, found.ends, found.cri, is_cri[found.owners])
+    return found
 
 
-def _laid_out(group: Sequence[Opened], parts: Sequence[_Part]) -> Layout:
+def _laid_out(
+    group: Sequence[Opened], parts: Sequence[_Part], is_cri: npt.NDArray[np.bool_]
+) -> Layout:
+    """Return the layout of *parts*. In *cri*, only lines of the usual form are filled."""
     buffer = np.frombuffer(b"".join([*(part.data for part in parts), PADDING]), np.uint8)
     bounds = np.cumsum([0, *(len(part.data) for part in parts)], dtype=np.int64)
     ends = np.flatnonzero(buffer[: bounds[-1]] == ord("\n")).astype(np.int64, copy=False)
@@ -181,16 +191,8 @@ def _laid_out(group: Sequence[Opened], parts: Sequence[_Part]) -> Layout:
     pieces: dict[int, Piece] = {}
     for number, part in enumerate(parts):
         _correct(part, int(firsts[number]), int(begins[number]), offsets, pieces)
-    return Layout(buffer, starts, ends, owners, firsts, offsets, pieces)
-
-
-def _suspects(group: Sequence[Opened], found: Layout) -> list[int]:
-    """Return the messages of CRI lines in which a line may be a fragment."""
-    is_cri = np.array([is_cri_lines(opened) for opened in group], np.bool_)
-    rows = np.flatnonzero(is_cri[found.owners])
-    starts = found.starts if len(rows) == len(found.starts) else found.starts[rows]
-    suspects = rows[~are_whole(found.buffer, starts)]
-    return [int(number) for number in np.unique(found.owners[suspects])]
+    columns = crilines.parse_usual(buffer, starts, is_cri[owners])
+    return Layout(buffer, starts, ends, owners, firsts, offsets, pieces, columns)
 
 
 def is_cri_lines(opened: Opened) -> bool:
