@@ -19,7 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataset import make_log
+from logpipeline import zstd
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
+from logpipeline_spark.source.planning import worth_starting
 from logpipeline_spark.table.compaction import Merge, Sizes, write_merged
 from logpipeline_spark.table.files import FileEntry, FileName, folder_of
 from logpipeline_spark.table.parquet import write_ranges
@@ -27,7 +29,8 @@ from logpipeline_spark.table.storage import LocalStorage
 from run import Row, row_of
 
 STREAMS, HOSTS, TASKS = 10, 4, 2
-# As a small shipper sends them.
+# The compression of messages, and how many lines a small shipper has for one.
+SHIPPED_LEVEL = 1
 MESSAGE_LINES = 20
 HOUR = datetime(2026, 11, 20, 10, tzinfo=UTC)
 # By the batches of an hour.
@@ -84,12 +87,15 @@ def _copy(table: Path, entries: list[FileEntry]) -> None:
 
 
 class Hour:
-    """An hour of *texts*, as so many *batches* of two tasks with five streams each write it."""
+    """An hour of *texts*, as so many *batches* write it, with one task or two, as it is worth."""
 
     def __init__(self, texts: list[str], batches: int) -> None:
         self._texts = texts
         self._batches = batches
         self._lines = len(texts) // (batches * STREAMS)
+        batch = "\n".join(texts[: self._lines * STREAMS]).encode()
+        size_bytes = len(zstd.Compressor(SHIPPED_LEVEL).compress(batch))
+        self._tasks = worth_starting(size_bytes, TASKS)
         self._random = np.random.default_rng(1)
         self._taken = 0
         self._last = [0] * STREAMS
@@ -98,8 +104,8 @@ class Hour:
         """Write the files of all batches."""
         entries: list[FileEntry] = []
         for batch in range(self._batches):
-            for task in range(TASKS):
-                streams = range(task * STREAMS // TASKS, (task + 1) * STREAMS // TASKS)
+            for task in range(self._tasks):
+                streams = range(task * STREAMS // self._tasks, (task + 1) * STREAMS // self._tasks)
                 first = self._last[streams[0]] + 1
                 name = FileName(
                     f"BENCH_{streams[0]}", "2026", first, first, batch + 1, more=len(streams) - 1

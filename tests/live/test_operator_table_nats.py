@@ -82,7 +82,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
         table = opened(storage, pipeline=settings.pipeline, schema=LINES_ENCODED)
         work = Work(options=options, storage=storage, writer=table.writer, has_rollups=False)
         batches = Batches(
-            client=client, table=table, work=work, run=here, bytes_max=2**20, tasks_min=lambda: 2,
+            client=client, table=table, work=work, run=here, bytes_max=2**20, at_once=lambda: 2,
             streams=settings.streams,
         )  # fmt: skip
         batches.load()

@@ -25,6 +25,7 @@ from logpipeline_spark.job.batch import Batches, RunTasks
 from logpipeline_spark.job.rebuild import Rebuild
 from logpipeline_spark.job.task import Done, Task, Work
 from logpipeline_spark.lines.schema import LINES, NONE, Columns, encoded_schema_of
+from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import Place
 from logpipeline_spark.source.options import parse
@@ -50,7 +51,7 @@ class Keeper:
     def __init__(self, streams: Streams, folder: Path) -> None:
         self.streams = streams
         self.storage = LocalStorage(folder)
-        self.options: dict[str, Any] = {"bytes_max": 1 << 30, "tasks_min": lambda: 3}
+        self.options: dict[str, Any] = {"bytes_max": 1 << 30, "at_once": lambda: 3}
         self.columns = NONE
 
     def batches(self, run: RunTasks = here) -> Iterator[Batches]:
@@ -94,8 +95,9 @@ def streams(tmp_path: Path) -> Iterator[Streams]:
 
 
 @pytest.fixture
-def keeper(streams: Streams, tmp_path: Path) -> Keeper:
-    """An empty table of these streams."""
+def keeper(streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keeper:
+    """An empty table of these streams; several tasks read them, however little they hold."""
+    monkeypatch.setattr(planning, "TASK_BYTES_MIN", 1)
     return Keeper(streams, tmp_path / "table")
 
 
@@ -459,7 +461,7 @@ def test_streams_of_one_task_share_its_files(streams: Streams, keeper: Keeper) -
     """Lines and both counts have one file each, however many streams there are; a task that is
     repeated writes the same ones, and a merge finds each line once.
     """
-    keeper.options["tasks_min"] = lambda: 1
+    keeper.options["at_once"] = lambda: 1
     expected = send(streams, 0, 4)
     twice: list[list[Done]] = []
 
@@ -520,7 +522,7 @@ def test_lines_that_were_sent_again_in_many_streams_are_there_once(
     streams: Streams, keeper: Keeper
 ) -> None:
     """One task reads what is wanted of each of them."""
-    keeper.options["tasks_min"] = lambda: 1
+    keeper.options["at_once"] = lambda: 1
     expected = send(streams, 0, 2)
     streams._offsets = dict.fromkeys(streams._offsets, 0)
     for host in ("node-a", "node-b"):

@@ -39,12 +39,13 @@ VICTIMS = ("driver", "jvm", "worker", "server")
 ROUNDS = 50 if is_soak() else len(VICTIMS) if IS_NEWEST else 2 * len(VICTIMS)
 PARTITIONS = 3
 HOSTS = ("node-a", "node-b", "node-c", "node-d")
-# A batch takes about half a second, so that one is in progress all the time between two commits.
-BATCH_BYTES = "1Mi"
+# Two tasks share a batch. It takes about half a second, so that one is in progress all the time
+# between two commits.
+BATCH_BYTES = "1536Ki"
 BATCH_S = 0.5
 # Messages of each host that wait when a round begins, some batches: the one that is struck is not
 # the last.
-MESSAGES = 10
+MESSAGES = 14
 START_S = 240.0
 COMMIT_S = 240.0
 ALL_S = 300.0

@@ -15,7 +15,7 @@ from logpipeline_spark.job import task as running
 from logpipeline_spark.job.task import bundled
 from logpipeline_spark.lines.schema import LINES, NONE, encoded_schema_of
 from logpipeline_spark.source.offsets import Position
-from logpipeline_spark.source.planning import TASK_BYTES_MAX
+from logpipeline_spark.source.planning import TASK_BYTES_MAX, TASK_BYTES_MIN
 from logpipeline_spark.source.ranges import RangeTask
 from logpipeline_spark.table.counts import MINUTES, SOURCES, added, by_minute, by_source, counted
 from logpipeline_spark.table.files import FileEntry, FileName
@@ -41,23 +41,31 @@ def bytes_of(task: tuple[RangeTask, ...]) -> int:
 
 
 @given(st.lists(st.integers(1, 2**28), min_size=1, max_size=200), st.integers(1, 64))
-def test_ranges_are_shared_in_their_order(sizes: list[int], tasks_min: int) -> None:
+def test_ranges_are_shared_in_their_order(sizes: list[int], at_once: int) -> None:
     """Each is read by one task, and none has more than its share and the half of two ranges."""
     parts = [part(number, size) for number, size in enumerate(sizes)]
 
-    tasks = [task.parts for task in bundled(parts, tasks_min)]
+    tasks = [task.parts for task in bundled(parts, at_once)]
 
     assert [each for task in tasks for each in task] == parts
-    needed = max(tasks_min, -(-sum(sizes) // TASK_BYTES_MAX))
+    worth = max(min(at_once, -(-sum(sizes) // TASK_BYTES_MIN)), 1)
+    needed = max(worth, -(-sum(sizes) // TASK_BYTES_MAX))
     assert len(tasks) <= needed
     assert max(map(bytes_of, tasks)) <= sum(sizes) / needed + max(sizes) + 1
 
 
 def test_a_hundred_small_streams_are_read_by_as_many_tasks_as_run_at_once() -> None:
     """And not by a hundred, each with a connection and three files."""
-    tasks = bundled([part(number, 1000) for number in range(100)], 4)
+    tasks = bundled([part(number, TASK_BYTES_MIN) for number in range(100)], 4)
 
     assert [len(task.parts) for task in tasks] == [25, 25, 25, 25]
+
+
+def test_a_few_lines_of_a_hundred_streams_are_read_by_one_task() -> None:
+    """To start others, and to merge their files, would cost more."""
+    (task,) = bundled([part(number, TASK_BYTES_MIN // 100) for number in range(100)], 4)
+
+    assert len(task.parts) == 100
 
 
 def written(folder: Path, *hours: range) -> list[FileEntry]:
@@ -81,6 +89,22 @@ def test_lines_of_many_streams_and_one_hour_are_one_file(tmp_path: Path) -> None
     assert [(each.statistics.min, each.statistics.max) for each in groups] == [
         ("S_0", "S_0"), ("S_1", "S_2"),
     ]  # fmt: skip
+
+
+def test_streams_that_share_a_group_of_rows_keep_their_dictionaries(tmp_path: Path) -> None:
+    """Numbers for their names are so few bytes that compression would only cost readers time."""
+    schema, step = encoded_schema_of(NONE), timedelta(seconds=1)
+    streams = [f"S_{number}" for number in range(3)]
+    many = [[lines(1, 2000, stream=stream, step=step).cast(schema)] for stream in streams]
+    name = FileName("S_0", LIFE, 1, 2000, writer=1, more=2)
+    (entry,) = write_ranges(LocalStorage(tmp_path), many, name)
+
+    with pq.ParquetFile(tmp_path / entry.path) as file:
+        columns = [file.metadata.row_group(0).column(number) for number in range(len(LINES))]
+    found = {each.path_in_schema: each for each in columns}
+    assert found["stream"].total_uncompressed_size < 200
+    assert {found[name].compression for name in ("stream", "host", "partition")} == {"UNCOMPRESSED"}
+    assert {found[name].compression for name in ("line", "level", "seq")} == {"ZSTD"}
 
 
 def test_a_task_that_comes_back_to_an_hour_writes_another_file(tmp_path: Path) -> None:

@@ -96,6 +96,10 @@ class Counting(LocalStorage):
         self.opened[path] += 1
         return super().open(path)
 
+    def read_range(self, path: str, start: int, length: int) -> bytes | None:
+        self.opened[path] += 1
+        return super().read_range(path, start, length)
+
 
 @pytest.mark.parametrize("window_bytes", [1, order.WINDOW_BYTES_MAX])
 def test_a_merge_opens_each_file_once_however_many_streams_it_holds(

@@ -60,8 +60,8 @@ class Committed:
 
 @dataclass(slots=True)
 class Batches:
-    """The batches of one table, one after the other; *run* runs tasks. Streams that the table does
-    not have yet are read from *begin* on.
+    """The batches of one table, one after the other; *run* runs tasks, so many *at once*. Streams
+    that the table does not have yet are read from *begin* on.
 
     Messages that were deleted before they were read are logged, counted and recorded in the table,
     and reading goes on. With *stops_on_loss* the job ends instead, until a user decides.
@@ -72,7 +72,7 @@ class Batches:
     work: Work
     run: RunTasks
     bytes_max: int
-    tasks_min: Callable[[], int]
+    at_once: Callable[[], int]
     streams: tuple[str, ...]
     begin: Place = EARLIEST
     stops_on_loss: bool = False
@@ -145,9 +145,10 @@ class Batches:
                 self._keep({}, [])
             return None
         reach("table.planned")
-        tasks_min = self.tasks_min()
-        parts = planning.tasks(options, batch, tasks_min)
-        done = self.run(self.work, bundled(parts, tasks_min))
+        size_bytes = sum((end.sequence - end.after) * end.message_bytes for end in batch.values())
+        at_once = planning.worth_starting(size_bytes, self.at_once())
+        parts = planning.tasks(options, batch, at_once)
+        done = self.run(self.work, bundled(parts, at_once))
         reach("table.written")
         # The loss of a stream without new messages is committed with its next messages.
         skipped = {name: gone for name, gone in skipped.items() if name in batch}
@@ -225,7 +226,7 @@ class Batches:
         gone: dict[str, set[int]] = {}
         done: list[Done] = []
         # Ends: in each pass, each message that is wanted is written or gone, and not wanted again.
-        while tasks := _resent(batch, wanted, self.tasks_min()):
+        while tasks := _resent(batch, wanted, self.at_once()):
             came = self.run(self.work, tasks)
             done += came
             for name, messages in wanted.items():
@@ -371,7 +372,7 @@ def _count(lost: Iterable[tuple[str, Range]]) -> int:
 
 
 def _resent(
-    batch: Mapping[str, Position], wanted: Mapping[str, tuple[Wanted, ...]], tasks_min: int
+    batch: Mapping[str, Position], wanted: Mapping[str, tuple[Wanted, ...]], at_once: int
 ) -> list[Task]:
     """Return tasks that read the marked messages that are *wanted* of each stream."""
     parts = [
@@ -381,7 +382,7 @@ def _resent(
     ]
     return [
         replace(task, wanted={part.stream: wanted[part.stream] for part in task.parts})
-        for task in bundled(parts, tasks_min)
+        for task in bundled(parts, at_once)
     ]
 
 

@@ -319,7 +319,7 @@ class Job:
             ),
             run=self.engine.run,
             bytes_max=settings.max_bytes,
-            tasks_min=lambda: self.engine.parallelism,
+            at_once=lambda: self.engine.parallelism,
             streams=settings.streams,
             begin=settings.begin,
             stops_on_loss=settings.stops_on_loss,

@@ -24,7 +24,7 @@ from logpipeline_spark.lines.messages import Opened, Seen, groups, joined, seen_
 from logpipeline_spark.lines.schema import NONE, Columns
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.planning import TASK_BYTES_MAX
+from logpipeline_spark.source.planning import TASK_BYTES_MAX, worth_starting
 from logpipeline_spark.source.ranges import RangeTask, read_range
 from logpipeline_spark.table.counts import COUNTED, added, by_minute, by_source, countable, counted
 from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry, FileName
@@ -106,13 +106,13 @@ def run(work: Work, task: Task, attempt: int = 0) -> Done:
     return Done(files=tuple(files), parts=parts, begun=begun)
 
 
-def bundled(parts: Sequence[RangeTask], tasks_min: int) -> list[Task]:
+def bundled(parts: Sequence[RangeTask], at_once: int) -> list[Task]:
     """Return tasks of about the same number of bytes that read *parts* in their order. There are no
-    more tasks than *tasks_min* and the size limit of a task need: to start a task costs more than
-    to read a small part.
+    more of them than can run *at once* and are worth it, or than the size limit of a task needs.
     """
     sizes = [(part.last - part.first + 1) * part.end.message_bytes for part in parts]
-    share = sum(sizes) / max(tasks_min, ceil(sum(sizes) / TASK_BYTES_MAX), 1)
+    count = max(worth_starting(sum(sizes), at_once), ceil(sum(sizes) / TASK_BYTES_MAX))
+    share = sum(sizes) / count
     tasks: list[list[RangeTask]] = []
     before, number = 0, -1
     for part, size in zip(parts, sizes, strict=True):

@@ -146,6 +146,8 @@ def _shown(names: tuple[str, ...] | list[str]) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
+# To start a task, and to merge its file later, costs more than to read so much.
+TASK_BYTES_MIN = 1024 * 1024
 # A larger task takes long to repeat when its executor dies.
 TASK_BYTES_MAX = 256 * 1024 * 1024
 TASKS_MAX = 10_000
@@ -200,6 +202,11 @@ def is_early(backlogs: Mapping[str, Backlog], *, count_min: int, is_overdue: boo
     overdue.
     """
     return not is_overdue and sum(backlog.count for backlog in backlogs.values()) < count_min
+
+
+def worth_starting(size_bytes: int, at_once: int) -> int:
+    """Return how many of the tasks that can run *at once* should share messages of that size."""
+    return max(min(at_once, ceil(size_bytes / TASK_BYTES_MIN)), 1)
 
 
 def split(

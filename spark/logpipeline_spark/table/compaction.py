@@ -38,8 +38,8 @@ TARGET_BYTES = 256 * 1024 * 1024
 SMALL_BYTES = 128 * 1024 * 1024
 # Batches that ran when an hour ended are committed by then.
 GRACE = timedelta(minutes=10)
-# Groups of rows are read together up to this size: to read one alone costs as much as some hundred
-# rows.
+# Files and groups of rows are read at once up to this size: to read a group alone costs as much as
+# some hundred rows.
 READ_BYTES_MAX = 16 * 1024 * 1024
 # So many files are merged at once; an hour with more takes several rounds.
 FILES_MAX = 2000
@@ -108,7 +108,10 @@ def _tables(
     """Give the rows of *entries* file by file, some groups of rows at a time."""
     dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     for entry in entries:
-        with checked_file(storage, entry.path, dictionaries=dictionaries) as file:
+        whole = entry.bytes if entry.bytes <= READ_BYTES_MAX else None
+        with checked_file(
+            storage, entry.path, dictionaries=dictionaries, whole_bytes=whole
+        ) as file:
             for numbers in _runs(file):
                 # With one thread: batches are written meanwhile, and small groups cost less so.
                 read = file.read_row_groups(numbers, columns=schema.names, use_threads=False)
