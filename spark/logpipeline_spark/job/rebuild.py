@@ -30,7 +30,7 @@ from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.log import AREAS, Logs
 from logpipeline_spark.job.knowledge import Knowledge
 from logpipeline_spark.job.stream_state import Known, SourceName, StreamState
-from logpipeline_spark.lines.crilines import WIDTHS
+from logpipeline_spark.lines.crilines import WIDTH_MAX
 from logpipeline_spark.lines.schema import LINES as LINES_SCHEMA
 from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.table.files import LINES, BadName, FileName, Range, name_of
@@ -44,7 +44,7 @@ from logpipeline_spark.table.writer import BATCH_BITS, COUNTS, PATIENCE_S, Held,
 CRI_HEAD_BYTES_MIN = len(" stdout ")
 # and so many more may belong to it: a longer time, the tag, space and newline. A runtime's time has
 # 20 bytes or more, so no other line of a runtime fits there.
-CRI_SLACK_BYTES = WIDTHS[-1] + len("F \n")
+CRI_SLACK_BYTES = WIDTH_MAX + len("F \n")
 # A plain line ends with a newline, which its row does not hold, unless its file ended without one.
 NEWLINE_BYTES = len("\n")
 # Spans of a generation that wait to be joined. Those that cannot be joined are separated by holes.

@@ -21,8 +21,8 @@ Facts = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 # RFC 3339 with one to nine decimals of a second, and "Z" or a zone: the form that runtimes write.
-WIDTHS = range(len("2026-11-21T10:00:00.1Z"), len("2026-11-21T10:00:00.123456789+01:00") + 1)
-DECIMALS = range(1, 10)
+WIDTH_MAX = len("2026-11-21T10:00:00.123456789+01:00")
+_DECIMALS = range(1, 10)
 
 _MINUTE = len("2026-11-21T10:00")
 _FRACTION_AT = len("2026-11-21T10:00:00.")
@@ -168,7 +168,7 @@ def _minute(words: tuple[int, ...], zone_bytes: int) -> int:
 
 # First nanoseconds, as most runtimes write them, in UTC or in the zone of the node; some omit
 # trailing zeros.
-_FORMS = tuple(_Form(*each) for each in product(reversed(DECIMALS), (_ZULU, _OFFSET)))
+_FORMS = tuple(_Form(*each) for each in product(reversed(_DECIMALS), (_ZULU, _OFFSET)))
 
 
 def _fill(heads: Words, rows: Numbers, columns: CriColumns) -> None:
