@@ -39,12 +39,10 @@ def columns_of(lines: list[bytes], *, are_cri: bool = True) -> tuple[CriColumns,
 
 def plain(line: bytes) -> tuple[int, int, int]:
     """Return the time, stream and beginning of the text of one line."""
-    fields = line.split(b" ", 3)
-    fds = {b"stdout": STDOUT, b"stderr": STDERR}
-    if len(fields) < 3 or fields[1] not in fds:
-        return 0, NO_FD, 0
-    text = len(line) - len(fields[3]) if len(fields) == 4 else len(line)
-    return cri.time_ns(line) // 1000, fds[fields[1]], text
+    (found,) = cri.join(line + b"\n")
+    time_us = cri.time_ns(found.time) // 1000 if found.stream else 0
+    fd = {b"": NO_FD, b"stdout": STDOUT, b"stderr": STDERR}[found.stream]
+    return time_us, fd, len(line) - len(found.text)
 
 
 def rows(columns: CriColumns) -> list[tuple[int, int, int]]:

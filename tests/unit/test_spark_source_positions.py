@@ -153,3 +153,13 @@ def test_tasks_cover_a_batch_once(
     assert all(first <= last for _, first, last in tasks)
     assert len(tasks) >= min(tasks_min, min((b.count for b in backlogs.values()), default=0))
     assert tasks == split(backlogs, tasks_min=tasks_min, task_bytes_max=task_bytes_max)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(1, [1]), (10, [10]), (11, [5, 6]), (40, [10, 10, 10, 10])]
+)
+def test_what_is_less_than_a_task_is_worth_is_not_split(count: int, expected: list[int]) -> None:
+    """Of one stream with messages of ten bytes, for tasks of a hundred bytes and four at once."""
+    tasks = split({"A": Backlog(1, count, 10)}, tasks_min=4, task_bytes_min=100)
+
+    assert [last - first + 1 for _, first, last in tasks] == expected

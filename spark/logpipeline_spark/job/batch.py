@@ -145,9 +145,8 @@ class Batches:
                 self._keep({}, [])
             return None
         reach("table.planned")
-        size_bytes = sum((end.sequence - end.after) * end.message_bytes for end in batch.values())
-        at_once = planning.worth_starting(size_bytes, self.at_once())
-        parts = planning.tasks(options, batch, at_once)
+        at_once = self.at_once()
+        parts = planning.tasks(options, batch, at_once, task_bytes_min=planning.TASK_BYTES_MIN)
         done = self.run(self.work, bundled(parts, at_once))
         reach("table.written")
         # The loss of a stream without new messages is committed with its next messages.

@@ -23,7 +23,6 @@ _STREAMS = (b"stdout", b"stderr")
 # After the last line, so that a fixed number of bytes can be read from each line's start.
 PADDING = bytes(crilines.HEAD_BYTES)
 
-Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -132,7 +131,7 @@ class Layout:
     parts of lines, *cri* what a runtime wrote before the text of lines.
     """
 
-    buffer: Bytes
+    buffer: npt.NDArray[np.uint8]
     starts: Numbers
     ends: Numbers
     owners: Numbers

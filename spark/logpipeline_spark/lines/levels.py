@@ -24,15 +24,15 @@ OBJECT = b"{"
 # Many loggers write the level first. Then lines have few different beginnings of one of these
 # lengths, and each of these is searched once, which takes a fifth of the time.
 BEGINNING_BYTES = (12, 16, 20, 24)
-# To look at so many lines shows whether it pays off, where there are
+# Whether they have few is seen in a sample of so many lines.
 SAMPLE_ROWS = 64
-# so many.
+# Fewer lines than this are all searched.
 SAMPLED_ROWS_MIN = 2048
-# It does if more than so many of the sample are decided,
+# Beginnings are used if they decide about more than so many lines of the sample,
 DECIDED_MIN = SAMPLE_ROWS // 4
-# by no more different beginnings,
+# if the sample has at most so many different ones,
 DIFFERENT_MAX = SAMPLE_ROWS // 2
-# and there are so many lines for each beginning.
+# and if so many lines share one, on average.
 ROWS_EACH_MIN = 16
 
 _WORDS = (

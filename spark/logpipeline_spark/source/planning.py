@@ -213,16 +213,18 @@ def split(
     backlogs: Mapping[str, Backlog],
     *,
     tasks_min: int,
+    task_bytes_min: int = 0,
     task_bytes_max: int = TASK_BYTES_MAX,
 ) -> list[tuple[str, int, int]]:
     """Return (stream, first, last) of each task: contiguous and complete, by size, and at least
-    *tasks_min* if there are so many messages.
+    *tasks_min* if there are so many messages, and *task_bytes_min* for each of them.
     """
     waiting = {name: backlog for name, backlog in backlogs.items() if backlog.count}
     total = sum(backlog.bytes for backlog in waiting.values())
     if not total:
         return []
-    task_bytes = max(min(total / max(tasks_min, 1), task_bytes_max), total / TASKS_MAX)
+    task_bytes = min(max(total / max(tasks_min, 1), task_bytes_min), task_bytes_max)
+    task_bytes = max(task_bytes, total / TASKS_MAX)
     tasks: list[tuple[str, int, int]] = []
     for name, backlog in waiting.items():
         count = min(max(ceil(backlog.bytes / task_bytes - 1e-9), 1), backlog.count)
@@ -507,9 +509,11 @@ def tasks(
     batch: Mapping[str, Position],
     tasks_min: int,
     roots: Mapping[str, str] | None = None,
+    *,
+    task_bytes_min: int = 0,
 ) -> list[RangeTask]:
     """Return the ranges that the tasks of a batch read, which ends at *batch*; *roots* are the
-    roots of the streams' subjects, where the options name none.
+    roots of the streams' subjects, where the options name none. See `split`.
     """
     roots = roots or {}
     waiting = {
@@ -520,5 +524,7 @@ def tasks(
         RangeTask(
             stream=stream, end=batch[stream], first=first, last=last, root=roots.get(stream, "")
         )
-        for stream, first, last in split(waiting, tasks_min=tasks_min)
+        for stream, first, last in split(
+            waiting, tasks_min=tasks_min, task_bytes_min=task_bytes_min
+        )
     ]

@@ -44,9 +44,9 @@ LOOKED_FOR = ("host", "pod")
 LOOKED_FOR_VALUES = 1024
 # This share of the groups without a value is read in vain.
 FALSE_SHARE = 0.01
-# Of few values as well, though they are numbers.
+# Numbers of few values: a dictionary makes these columns smaller, too.
 FEW_NUMBERS = ("partition",)
-# Of few values, and another one in each line.
+# Of few values, which differ from line to line: compression halves this column.
 OFTEN_CHANGING = ("level",)
 # So many rows of a column are encoded at once; fewer, as by default, take a tenth longer.
 ENCODED_ROWS = 8192
@@ -77,8 +77,8 @@ class ParquetFile:
         self._writer = pq.ParquetWriter(
             file,
             schema,
-            # Runs of a dictionary's numbers are some bytes, which to compress costs a writer and
-            # each reader more than all that there is to gain.
+            # A column with a dictionary is a few bytes for each run of equal values. To compress
+            # these saves next to nothing, and costs time in the writer and in each reader.
             compression={name: "none" if name in as_is else "zstd" for name in schema.names},
             use_dictionary=few,
             write_batch_size=ENCODED_ROWS,
@@ -202,8 +202,6 @@ def checked_file(
             raw,
             page_checksum_verification=True,
             read_dictionary=list(dictionaries),
-            # What is in memory needs no reading ahead, which takes a fifth longer.
-            pre_buffer=whole_bytes is None,
         ) as file,
     ):
         yield file
