@@ -21,6 +21,7 @@ from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.log import Change, Log, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import state as state_module
+from logpipeline_spark.table import writer as writer_module
 from logpipeline_spark.table.erasure import Condition
 from logpipeline_spark.table.files import LINES as LINES_AREA
 from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName, Range
@@ -124,6 +125,7 @@ def test_rows_that_are_kept_cost_what_changes(
     """A batch writes what it changed, a start reads a bounded number of states, and gets all."""
     monkeypatch.setattr(state_module, "DIFFERENCES_MAX", 8)
     monkeypatch.setattr(state_module, "ROWS_MIN", 20)
+    monkeypatch.setattr(writer_module, "STATES_KEPT_S", 0.0)
     table = opened(storage)
     known: dict[str, Any] = {str(number): uuid4().hex for number in range(1000)}
     written = []
@@ -445,6 +447,7 @@ def test_starts_that_failed_keep_no_later_one_from_the_table(
         for _ in range(BEGIN_ATTEMPTS + 1):
             with pytest.raises(Refused, match="not now"):
                 opened(storage)
+    monkeypatch.setattr(writer_module, "STATES_KEPT_S", 0.0)
     table = opened(storage)
     batch(table, storage, "2", 11, 20)
     table.prune()

@@ -37,6 +37,8 @@ STATE_BYTES_MAX = 512 * 1024 * 1024
 # whole cover is in each state, and a table that is always too slow loses messages at each batch.
 LOSSES_LISTED_MAX = 64
 LEVEL = 3
+# A writer keeps former states for a while, so hardly anybody needs a second look at the log.
+LOADS_MAX = 10
 _ADVICE = "restore it from a backup, or run `logpipeline table rebuild`"
 
 # Rows by their key; None is a row that was removed.
@@ -238,6 +240,11 @@ class State:
     rows: int = 0  # of the whole one
     rows_changed: int = 0  # since then
 
+    @property
+    def first_needed(self) -> int:
+        """The number of the oldest state that this one is read with."""
+        return self.whole or self.transaction
+
 
 @dataclass(frozen=True, slots=True)
 class Left:
@@ -331,12 +338,11 @@ class States:
         numbers = (number_of(stored.path) for stored in self._storage.list(STATE))
         return max((number for number in numbers if number is not None), default=0)
 
-    def prune(self, state: State) -> None:
-        """Remove states that neither *state* nor a later one needs."""
-        oldest = state.whole or state.transaction
+    def remove_before(self, first: int) -> None:
+        """Remove the states of all transactions before *first*."""
         numbers = {stored.path: number_of(stored.path) for stored in self._storage.list(STATE)}
         self._storage.delete(
-            path for path, number in numbers.items() if number is not None and number < oldest
+            path for path, number in numbers.items() if number is not None and number < first
         )
 
     def _put(self, state: State, rows: Mapping[str, Rows]) -> bool:
@@ -396,7 +402,7 @@ def last_state(storage: Storage, logs: Logs) -> tuple[State, dict[str, dict[str,
         Damaged: it is missing or is not what was written.
         Refused: the log cannot be read.
     """
-    while True:
+    for _ in range(LOADS_MAX):
         number = logs[LINES].transaction() or 0
         try:
             return States(storage).load(number)
@@ -404,6 +410,10 @@ def last_state(storage: Storage, logs: Logs) -> tuple[State, dict[str, dict[str,
             # A writer may have committed, and removed this state, since the log was read.
             if (logs[LINES].transaction() or 0) == number:
                 raise
+    raise Refused(
+        f"{storage.url} is written so fast that what its log names is gone before it is read: run "
+        "this nearer to the table, or while the table's writer is stopped."
+    )
 
 
 def number_of(path: str) -> int | None:

@@ -9,7 +9,9 @@ commit any more, since the log has a transaction that they did not write.
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -37,6 +39,9 @@ from logpipeline_spark.table.storage import Storage
 PATIENCE_S = 20.0
 # Other writers that begin now, or began and died, take numbers too.
 BEGIN_ATTEMPTS = 20
+# Whoever begins, or verifies, reads the log and then the state that it names. If that state were
+# removed with the next commit, they could look for one after the other in vain.
+STATES_KEPT_S = 60.0
 # The bits of a transaction's number in which a writer counts its batches.
 BATCH_BITS = 32
 COUNTS = {ROLLUP_MINUTE: MINUTES, ROLLUP_SOURCE: SOURCES}
@@ -62,6 +67,9 @@ class TableWriter:
         self._storage = storage
         self.state = state
         self.rows: Mapping[str, Mapping[str, Any]] = rows
+        # Since when, by the monotonic clock, states before this one are not needed: those that the
+        # first state does not need are of earlier writers.
+        self._first_needed = deque([(-math.inf, state.first_needed)])
 
     @classmethod
     def open(
@@ -175,8 +183,12 @@ class TableWriter:
             self._count(area)
 
     def prune(self) -> None:
-        """Remove states that are not needed any more."""
-        self._states.prune(self.state)
+        """Remove states that nothing has needed for `STATES_KEPT_S`."""
+        now_s, since = time.monotonic(), self._first_needed
+        since.append((now_s, self.state.first_needed))
+        while len(since) > 1 and since[1][0] <= now_s - STATES_KEPT_S:
+            since.popleft()
+        self._states.remove_before(since[0][1])
 
     def close(self) -> None:
         """Let the next writer go on at once."""

@@ -18,6 +18,7 @@ import traceback
 from datetime import timedelta
 
 from logpipeline import failpoints
+from logpipeline_spark.table import writer
 from logpipeline_spark.table.compaction import Sizes
 from logpipeline_spark.table.s3 import S3Options, storage_of
 from logpipeline_spark.table.upkeep import Limits
@@ -46,6 +47,8 @@ def write(url: str) -> None:
     keeper.compact(NOW, Sizes())
     keeper.retain(NOW, Limits(age=AGE))
     keeper.clean(NOW)
+    # How many states are left is counted.
+    writer.STATES_KEPT_S = 0.0
     table.prune()
     table.close()
 

@@ -68,7 +68,7 @@ POINTS = {
 }
 # The writer is frozen at any moment, and goes on when another one has taken the table over.
 FROZEN = "frozen"
-OVERTAKEN_WITHIN_S = 30.0
+OVERTAKEN_WITHIN_S = 60.0
 OVERTAKEN = re.compile(r"\b(Overtaken|Held|WrongRange|StorageFailed: What was being written .*): ")
 # What is struck at a moment: of upkeep a clean-up as often as all else.
 STRUCK = (
@@ -236,7 +236,9 @@ class Nemesis:
         board = self._board
         if WRITER not in self._running or self._running[WRITER].point:
             return
-        self._wait(lambda: board.phase_of(WRITER) == "batch", PHASE_WITHIN_S)
+        if not self._wait(lambda: board.phase_of(WRITER) == "batch", PHASE_WITHIN_S):
+            # It may still be beginning, and could take the table over from the other one.
+            return
         time.sleep(self._chance.uniform(0, board.took_s(WRITER, "batch") or STEP_S))
         former = self._running.pop(WRITER).pid
         self._freeze(former)
@@ -253,6 +255,9 @@ class Nemesis:
             return bool(pid)
 
         if not self._wait(has_ended, OVERTAKEN_WITHIN_S):
+            # It says in its log where it is.
+            os.kill(former, signal.SIGUSR1)
+            self._wait(has_ended, SAID_WITHIN_S)
             os.kill(former, signal.SIGKILL)
             os.waitpid(former, 0)
         # It said for the other one that it does nothing.
