@@ -207,7 +207,9 @@ def read_by_all(table: Path) -> dict[str, Digests]:
     if IS_NEWEST:
         return found
     frame = local_spark().read.format("delta").load(f"{table}/lines").select(COLUMNS)
-    by_spark = digests_of(row.asDict() for row in frame.toLocalIterator())
+    # By `toLocalIterator`, the JVM keeps all that was read for as long as it lives.
+    batches = frame.toArrow().to_batches()
+    by_spark = digests_of(row for batch in batches for row in batch.to_pylist())
     return found | {"Spark": by_spark} | read_without_spark(f"{table}/lines")
 
 
