@@ -72,8 +72,8 @@ def compaction_rows(folder: Path, *, lines: int, rounds: int) -> list[Row]:
 
 
 def _process() -> ProcessPoolExecutor:
-    """Return a process in which one side does its work, as a job merges in a process of its own. It
-    loads Arrow with the settings of `logpipeline_spark`; here, Arrow was loaded before.
+    """Return a process for the work of one side: neither gets memory that the other has left. It
+    loads Arrow with the settings of `logpipeline_spark`, which came too late for this process.
     """
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 

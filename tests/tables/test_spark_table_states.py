@@ -25,7 +25,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 @pytest.fixture
 def commit(storage: LocalStorage) -> Callable[[], int]:
-    """Return a function that lets a writer commit and prune, and returns its number since."""
+    """Return a function that lets a writer commit and prune; it returns the commit's number."""
     table = opened(storage)
 
     def committed() -> int:
@@ -45,8 +45,8 @@ def numbers_of(storage: LocalStorage) -> list[int]:
 def beside(
     monkeypatch: pytest.MonkeyPatch, storage: LocalStorage, commit: Callable[[], int]
 ) -> tuple[Logs, list[int | None]]:
-    """Return logs, and what was read from them: a batch is committed after each time they are
-    read.
+    """Return logs, and the numbers that were read from them. Each time they are read, a batch is
+    committed.
     """
     found = logs(storage)
     read: list[int | None] = []
@@ -64,7 +64,7 @@ def beside(
 def test_a_state_is_found_however_often_its_writer_commits(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, commit: Callable[[], int]
 ) -> None:
-    """Whoever begins or verifies is slower than a writer that commits all the time."""
+    """Also by a reader that is slower than the writer."""
     commit()
     found, read = beside(monkeypatch, storage, commit)
 

@@ -400,7 +400,7 @@ def last_state(storage: Storage, logs: Logs) -> tuple[State, dict[str, dict[str,
 
     Raises:
         Damaged: it is missing or is not what was written.
-        Refused: the log cannot be read.
+        Refused: the log cannot be read, or states are gone before they are read.
     """
     for _ in range(LOADS_MAX):
         number = logs[LINES].transaction() or 0

@@ -39,8 +39,8 @@ from logpipeline_spark.table.storage import Storage
 PATIENCE_S = 20.0
 # Other writers that begin now, or began and died, take numbers too.
 BEGIN_ATTEMPTS = 20
-# Whoever begins, or verifies, reads the log and then the state that it names. If that state were
-# removed with the next commit, they could look for one after the other in vain.
+# A job that begins reads the log, and then the state that the log names; so does `table verify`. If
+# a fast writer removed that state with its next commit, neither would ever find one.
 STATES_KEPT_S = 60.0
 # The bits of a transaction's number in which a writer counts its batches.
 BATCH_BITS = 32
@@ -67,8 +67,8 @@ class TableWriter:
         self._storage = storage
         self.state = state
         self.rows: Mapping[str, Mapping[str, Any]] = rows
-        # Since when, by the monotonic clock, states before this one are not needed: those that the
-        # first state does not need are of earlier writers.
+        # Times of the monotonic clock, each with the first state that is needed since then. What is
+        # not needed at the start may go at once.
         self._first_needed = deque([(-math.inf, state.first_needed)])
 
     @classmethod
@@ -183,7 +183,7 @@ class TableWriter:
             self._count(area)
 
     def prune(self) -> None:
-        """Remove states that nothing has needed for `STATES_KEPT_S`."""
+        """Remove the states that have not been needed for `STATES_KEPT_S`."""
         now_s, since = time.monotonic(), self._first_needed
         since.append((now_s, self.state.first_needed))
         while len(since) > 1 and since[1][0] <= now_s - STATES_KEPT_S:

@@ -47,7 +47,7 @@ def write(url: str) -> None:
     keeper.compact(NOW, Sizes())
     keeper.retain(NOW, Limits(age=AGE))
     keeper.clean(NOW)
-    # How many states are left is counted.
+    # Tests count the states that are left, and do not wait until these may go.
     writer.STATES_KEPT_S = 0.0
     table.prune()
     table.close()

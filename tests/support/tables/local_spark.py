@@ -27,8 +27,6 @@ def local_spark() -> SparkSession:
     for name, value in session_settings().items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.warehouse.dir", str(_folder() / "warehouse"))
-    # Small tables have several partitions, too.
-    builder = builder.config("spark.sql.files.maxPartitionBytes", "8m")
     builder = builder.config("spark.local.dir", str(_folder() / "scratch"))
     return builder.config("spark.sql.streaming.stopTimeout", "30s").getOrCreate()
 

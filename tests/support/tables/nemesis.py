@@ -68,7 +68,7 @@ POINTS = {
 }
 # The writer is frozen at any moment, and goes on when another one has taken the table over.
 FROZEN = "frozen"
-OVERTAKEN_WITHIN_S = 60.0
+OVERTAKEN_WITHIN_S = 30.0
 OVERTAKEN = re.compile(r"\b(Overtaken|Held|WrongRange|StorageFailed: What was being written .*): ")
 # What is struck at a moment: of upkeep a clean-up as often as all else.
 STRUCK = (
@@ -257,9 +257,9 @@ class Nemesis:
         if not self._wait(has_ended, OVERTAKEN_WITHIN_S):
             # It says in its log where it is.
             os.kill(former, signal.SIGUSR1)
-            self._wait(has_ended, SAID_WITHIN_S)
-            os.kill(former, signal.SIGKILL)
-            os.waitpid(former, 0)
+            if not self._wait(has_ended, SAID_WITHIN_S):
+                os.kill(former, signal.SIGKILL)
+                os.waitpid(former, 0)
         # It said for the other one that it does nothing.
         board[f"since.{WRITER}"] = begun
         code = os.waitstatus_to_exitcode(status[0]) if status else None
