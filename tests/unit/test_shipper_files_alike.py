@@ -16,6 +16,9 @@ import pytest
 import zstandard
 
 from components.log_chain import Folder, append, joined
+from logpipeline_shipper.files import file_identity
+from logpipeline_shipper.files.generations import LISTING_WAIT_S
+from logpipeline_shipper.files.open_file import look_at
 
 HEADER = b"time,level,message\n"
 # More than any rotator keeps, and than was remembered once.
@@ -310,3 +313,102 @@ def test_a_packed_file_beside_the_live_one_is_read(tmp_path: Path, ending: str) 
     append(folder.live, HEADER + b"new\n")
 
     assert joined(folder.drain()) == HEADER + b"old\n" + HEADER + b"new\n"
+
+
+@pytest.fixture
+def header_alone(tmp_path: Path) -> Folder:
+    """Return a folder whose log begins with what all of the log before it was, which was never
+    seen; what was seen is read.
+    """
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    assert joined(folder.drain()) == HEADER + b"1\n"
+    folder.live.rename(tmp_path / "app.log.2")
+    append(folder.live, HEADER)
+    folder.live.rename(tmp_path / "hidden")
+    append(folder.live, HEADER)
+    folder.look()
+    return folder
+
+
+def pack_younger(path: Path, live: Path) -> None:
+    """Pack a header into *path*, which is younger than *live* by the clock of the file system."""
+    while True:
+        path.write_bytes(gzip.compress(HEADER))
+        if look_at(path, follow_link=False).born_ns > look_at(live, follow_link=False).born_ns:
+            return
+        path.unlink()
+
+
+def test_a_header_that_was_packed_behind_the_next_log_is_no_copy_of_that_one(
+    header_alone: Folder,
+) -> None:
+    """As logback does it: it makes the new log first, and packs the former one beside it."""
+    folder = header_alone
+    pack_younger(folder.live.with_name("app.log.1.gz"), folder.live)
+    arrived = joined(folder.read())
+    append(folder.live, b"2\n")
+    folder.look()
+    folder.live.rename(folder.live.with_name("app.log.0"))
+    append(folder.live, HEADER + b"3\n")
+
+    assert arrived + joined(folder.drain()) == HEADER + HEADER + b"2\n" + HEADER + b"3\n"
+    assert folder.chain.take_losses() == []
+
+
+def test_a_header_that_was_packed_holds_the_next_log_up_for_a_listing(
+    header_alone: Folder,
+) -> None:
+    """Nothing but that the log is not truncated shows that it is no copy."""
+    folder = header_alone
+    pack_younger(folder.live.with_name("app.log.1.gz"), folder.live)
+    assert folder.read() == []
+    folder.now_s += LISTING_WAIT_S
+    append(folder.live, b"2\n")
+
+    assert joined(folder.read()) == HEADER + HEADER + b"2\n"
+
+
+def test_a_header_that_is_packed_before_the_log_is_truncated_is_read_once(
+    tmp_path: Path,
+) -> None:
+    """As `gzip -c app.log > app.log.1.gz && truncate -s 0 app.log` does it."""
+    folder = Folder(tmp_path)
+    append(folder.live.with_name("app.log.2"), HEADER + b"1\n")
+    append(folder.live, HEADER)
+    arrived = joined(folder.read())
+    pack_younger(folder.live.with_name("app.log.1.gz"), folder.live)
+    arrived += joined(folder.read())
+    os.truncate(folder.live, 0)
+    append(folder.live, b"2\n")
+
+    assert arrived + joined(folder.drain()) == HEADER + b"1\n" + HEADER + b"2\n"
+    assert folder.chain.take_losses() == []
+
+
+def test_a_short_copy_of_a_log_that_is_long_there_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As logrotate's `copy` and `compress` make it every day."""
+    monkeypatch.setattr(file_identity, "_PACKED_WITHIN_NS", 0)
+    folder = Folder(tmp_path)
+    append(folder.live.with_name("app.log.2"), HEADER + b"1\n")
+    append(folder.live, HEADER)
+    arrived = joined(folder.read())
+    pack_younger(folder.live.with_name("app.log.1.gz"), folder.live)
+
+    assert arrived + joined(folder.drain()) == HEADER + b"1\n" + HEADER
+
+
+def test_a_header_that_was_renamed_while_its_folder_was_listed_is_no_copy_of_the_next_log(
+    header_alone: Folder,
+) -> None:
+    """The listing shows the new log, and not yet the one before it."""
+    folder = header_alone
+    append(folder.live, b"2\n")
+    arrived = joined(folder.read())
+    folder.live.with_name("hidden").rename(folder.live.with_name("app.log.1"))
+
+    assert sorted((arrived + joined(folder.drain())).splitlines(keepends=True)) == sorted(
+        [HEADER, HEADER, b"2\n"]
+    )

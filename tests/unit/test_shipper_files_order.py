@@ -145,6 +145,31 @@ def test_a_log_that_is_put_aside_before_it_was_seen_comes_before_the_next_one(
     assert folder.chain.take_losses() == []
 
 
+@pytest.mark.parametrize("lines", [b"", b"2\n"])
+def test_a_log_that_is_packed_before_it_was_seen_comes_before_the_next_one(
+    tmp_path: Path, lines: bytes
+) -> None:
+    """As logback does it, from a name of its own, to a log that was begun since the last look."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    read = folder.drain()
+    aside = folder.live.with_name("app.2026-11-20.log8123456789.tmp")
+    folder.live.rename(folder.live.with_name("app.2026-11-19.log"))
+    append(folder.live, HEADER + lines)
+    folder.live.rename(aside)
+    append(folder.live, HEADER + b"3\n")
+    read += folder.drain()
+    packed = folder.live.with_name("app.2026-11-20.log.gz")
+    pack(packed, aside.read_bytes())
+    read += folder.drain()
+    aside.unlink()
+
+    assert joined(read + folder.drain()) == b"".join(
+        HEADER + each for each in (b"1\n", lines, b"3\n")
+    )
+    assert folder.chain.take_losses() == []
+
+
 def test_a_temporary_file_that_lies_there_holds_one_new_log_up_for_a_while(tmp_path: Path) -> None:
     """No log was put aside. Only time shows that, once for each such file."""
     folder = Folder(tmp_path)

@@ -205,11 +205,12 @@ def test_a_packed_file_that_may_not_be_read_and_goes_is_told(
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 @pytest.mark.parametrize("ending", PACK)
-def test_a_log_that_is_packed_slowly_from_a_place_that_nothing_shows_is_read_once(
-    tmp_path: Path, ending: str, share: float, is_restarted: bool
+@pytest.mark.parametrize("name", ["app.log17.tmp", "logs/app.2026-11-20.log8123456789.tmp"])
+def test_a_log_that_is_packed_slowly_from_another_name_is_read_once(
+    tmp_path: Path, ending: str, share: float, name: str, is_restarted: bool
 ) -> None:
-    """As logback does it: the log is renamed to a name that no pattern matches, and packed from
-    there. *share* of it was read before.
+    """As logback does it, in the log's folder; in another one nothing shows the file meanwhile.
+    *share* of it was read before.
     """
     folder = Folder(tmp_path / "logs")
     lines, place = _noise_and_place(share)
@@ -218,9 +219,9 @@ def test_a_log_that_is_packed_slowly_from_a_place_that_nothing_shows_is_read_onc
     append(folder.live, lines[place:])
     if is_restarted:
         folder.restart()
-    hidden = folder.live.rename(tmp_path / "app.log17.tmp")
+    hidden = folder.live.rename(tmp_path / name)
     append(folder.live, b"next\n")
-    data, packed = PACK[ending](lines), folder.live.with_name(f"app.log.1.{ending}")
+    data, packed = PACK[ending](lines), folder.live.with_name(f"app.2026-11-20.log.{ending}")
     for end in (0, 10, len(data) // 2, len(data) - 5, len(data)):
         packed.write_bytes(data[:0]) if not end else append(packed, data[_size(packed) : end])
         folder.now_s += GRACE_S

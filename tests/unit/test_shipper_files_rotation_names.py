@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.codecs import Codec
-from logpipeline_shipper.files.rotation_names import chains_of, restart_of, rotation_of
+from logpipeline_shipper.files.rotation_names import asides_of, chains_of, restart_of, rotation_of
 from logpipeline_shipper.files.source_filter import BadPattern, Patterns
 
 
@@ -68,6 +68,17 @@ def test_no_file_is_in_two_chains(hostile: list[str]) -> None:
 
     assert len(members) == len(set(members))
     assert set(members) <= set(hostile)
+
+
+def test_a_log_that_is_put_aside_is_known_by_its_name() -> None:
+    """By that of logrotate, which copies it, and that of logback, which packs it."""
+    ours = ["app.log.tmp", "app.2026-11-20.log8123456789.tmp"]
+    others = ["app.log", "app.log.1", "0.log.20261121-100000.tmp", "app.log12.tmp", "x.part"]
+
+    found = asides_of(ours + others)
+
+    assert found["app.log"] == ours
+    assert found.keys().isdisjoint({"0.log", "x"})
 
 
 def test_a_container_log_is_named_by_its_restarts() -> None:

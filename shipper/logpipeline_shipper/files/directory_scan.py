@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from logpipeline_shipper.files.open_file import (
 )
 from logpipeline_shipper.files.reader import NUL_RUN_MIN, leading_nuls
 from logpipeline_shipper.files.rotation_names import (
-    ASIDE,
+    asides_of,
     chains_of,
     is_numbered,
     restart_of,
@@ -149,6 +149,7 @@ def chain_files(
         FolderUnreadable: a file could not be examined.
     """
     chains: dict[str, list[ChainFile]] = {}
+    asides = asides_of(names)
     for live, members in chains_of(names).items():
         files: dict[tuple[int, int], ChainFile] = {}
         for name, codec in members:
@@ -157,13 +158,18 @@ def chain_files(
                 files[file.key] = file  # of two hard links the newer name counts
         if files:
             chains[live] = _by_age(list(files.values()))
-        if files and f"{live}{ASIDE}" in names:
-            aside = _observe(folder, f"{live}{ASIDE}", None, follow_link, is_live=False)
-            if aside is not None and aside.key not in files:
-                # It was the live file before the one that is there now.
-                place = len(files) - chains[live][-1].is_live
-                chains[live].insert(place, replace(aside, is_aside=True))
+        aside = _youngest(folder, asides.get(live, ()), follow_link)
+        if files and aside is not None and aside.key not in files:
+            # It was the live file before the one that is there now.
+            place = len(files) - chains[live][-1].is_live
+            chains[live].insert(place, replace(aside, is_aside=True))
     return chains
+
+
+def _youngest(folder: OpenFolder, names: Iterable[str], follow_link: bool) -> ChainFile | None:
+    observed = [_observe(folder, name, None, follow_link, is_live=False) for name in names]
+    there = [file for file in observed if file is not None]
+    return max(there, key=lambda file: (file.born_ns, file.mtime_ns), default=None)
 
 
 def _observe(

@@ -21,12 +21,14 @@ from logpipeline.codecs import unpacked
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import NOT_READ, Moved
-from logpipeline_shipper.files.place import Head, Place
+from logpipeline_shipper.files.place import HEAD_BYTES, Head, Place
 from logpipeline_shipper.files.reader import Content, Reader, Recent
 
 # Two files side by side are compared in so many places, so many bytes in each.
 _COMPARED_BYTES = 64 * 1024
 _COMPARED_PLACES = 16
+# A rotator that packs a renamed log begins to within so long of the new log's birth.
+_PACKED_WITHIN_NS = 60 * 10**9
 
 
 class Opener(Protocol):
@@ -96,16 +98,25 @@ class New:
     file: ChainFile
 
 
+class Awaited(Enum):
+    """What decides on a file; it is new if that does not come in time."""
+
+    LISTING = "listing"  # the next one
+    END = "end"  # it is packed and lacks its end, with which it may be a copy
+    # It holds no more than a header, with which other files of the log begin, the live one too: it
+    # is a copy of that one if that one is truncated now.
+    TRUNCATION = "truncation"
+
+
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """*file* could not be decided on yet: the next listing decides. It is a copy of *generation*,
-    if there is one, unless that one's own file turns up. *is_cut*: it is packed and lacks its end,
-    with which it may be a copy; it is new if that does not come.
+    """*file* could not be decided on yet. It is a copy of *generation*, if there is one, unless
+    that one's own file turns up.
     """
 
     file: ChainFile
     generation: Generation | None = None
-    is_cut: bool = False
+    awaited: Awaited = Awaited.LISTING
 
 
 class Resemblance(Enum):
@@ -278,11 +289,13 @@ class FileMatcher:
                     may_turn_up = self._may_turn_up(found.generation, now_s)
                     return Unsure(file, found.generation) if may_turn_up else found
                 if any(each.may_be_packed_in(content) for each in wanted):
-                    return Unsure(file, is_cut=True)
+                    return Unsure(file, awaited=Awaited.END)
                 for original in [] if file.is_live else originals:
                     is_copy = self._is_copied_from(file, content, original)
                     if is_copy is None:
                         return Unsure(file)
+                    if is_copy and self._may_be_former(file, content, original, originals):
+                        return Unsure(file, awaited=Awaited.TRUNCATION)
                     if is_copy:
                         return Shadow(file, original.generation)
                 for other in [] if file.is_live else begun:
@@ -324,11 +337,41 @@ class FileMatcher:
         """
         whole, known = original.file, original.generation
         if not content.compressed:
+            # A copy is younger than the log, unless it was written into a file that was there.
+            # So few bytes may be a header of both.
+            if 0 < file.born_ns < whole.born_ns and content.size() < HEAD_BYTES:
+                return False
             return self._is_beginning(content, whole, known)
+        if not (whole.is_live or whole.is_aside):
+            return False
         # A packed file that is older than the log was made of a former one, even if both begin
         # with the same bytes.
-        is_younger = whole.is_live and 0 < whole.born_ns < file.born_ns
+        is_younger = 0 < whole.born_ns < file.born_ns
         return self._is_packed_beginning(content, whole, known) if is_younger else False
+
+    def _may_be_former(
+        self, file: ChainFile, content: Content, original: Same, others: Sequence[Same]
+    ) -> bool:
+        """Return whether *file*, which holds *content*, with which *original* begins, may be the
+        log of before that one was begun, packed since then: it holds nothing but a header, with
+        which one of the *others* begins as well.
+        """
+        live = original.file
+        if not (live.is_live and content.compressed):
+            return False
+        header = content.read(0, HEAD_BYTES)
+        if not 0 < len(header) < HEAD_BYTES or file.born_ns - live.born_ns > _PACKED_WITHIN_NS:
+            return False
+        return any(
+            other is not original and self._has_header(other.file, header) for other in others
+        )
+
+    def _has_header(self, file: ChainFile, header: bytes) -> bool:
+        with _opened(file, self._opener) as content:
+            try:
+                return content is not None and content.read(0, len(header)) == header
+            except OSError:
+                return False
 
     def _is_still_in(self, file: ChainFile, known: Generation) -> bool | None:
         """Return whether *file* holds what was read of *known*; None if another file, or none, has

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logpipeline.wire import Previous
-from logpipeline_shipper.files.file_identity import Finding, New, Unsure
+from logpipeline_shipper.files.file_identity import Awaited, Finding, New, Unsure
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.listing import ChainFile, Watermark
@@ -192,8 +192,8 @@ PACKING_MAX_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Packing:
-    """A packed file that lacks its end. *seen_s* is when it was seen first, and *grown_s* when it
-    was first seen to have *size* bytes.
+    """A packed file that is not decided on. *seen_s* is when it was seen first, and *grown_s* when
+    it was first seen to have *size* bytes.
     """
 
     size: int
@@ -260,19 +260,25 @@ class UnsureFiles:
     def decided(
         self, findings: Sequence[Finding], now_s: float, *, is_ending: bool
     ) -> list[Finding]:
-        """Return *findings*, where a packed file that lacks its end is new, if nothing was written
-        to it for *patience_s*, or nothing will be since all *is_ending*.
+        """Return *findings*, where a packed file is new for which what is awaited does not come:
+        nothing is written to it any more, or nothing will happen since all *is_ending*.
         """
+        waits_s = {Awaited.END: self._patience_s, Awaited.TRUNCATION: LISTING_WAIT_S}
+        awaiting = {
+            each.file.identity: waits_s[each.awaited]
+            for each in findings
+            if isinstance(each, Unsure) and each.awaited in waits_s
+        }
         self._packing = {
             each.file.identity: self._packing_of(each.file, now_s)
             for each in findings
-            if isinstance(each, Unsure) and each.is_cut
+            if each.file.identity in awaiting
         }
         given_up = {
             identity
             for identity, packing in self._packing.items()
             if is_ending
-            or now_s - packing.grown_s >= self._patience_s
+            or now_s - packing.grown_s >= awaiting[identity]
             or now_s - packing.seen_s >= PACKING_MAX_S
         }
         return [New(each.file) if each.file.identity in given_up else each for each in findings]

@@ -26,8 +26,10 @@ _NUMBER = 1  # sorts behind dates, before the live file
 # Packed with a codec that is not supported, and files that are still being written.
 _UNREAD = (".lz4", ".Z", ".zip")
 _TEMPORARY = (".tmp", ".swp", ".part")
-# logrotate's `renamecopy` first renames a log to this ending, and then copies it.
-ASIDE = ".tmp"
+# logrotate's `renamecopy` first renames a log to this ending, and then copies it. logback packs it
+# from a name that is what the packed file is called without its ending, Java's `nanoTime` and this.
+_ASIDE = ".tmp"
+_NANOTIME = re.compile(r"(?P<rotated>.+?)\d{6,19}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,20 @@ def rotation_of(name: str) -> Rotation | None:
     if codec is not None:
         return Rotation(stem, (2, 0, ""), codec)
     return Rotation(name, (3, 0, ""), None)
+
+
+def asides_of(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return, by the name of the live file, the names under which a rotator that copies or packs it
+    has put it aside.
+    """
+    asides: dict[str, list[str]] = {}
+    for name in names:
+        if name.endswith(_ASIDE):
+            stem = name.removesuffix(_ASIDE)
+            match = _NANOTIME.fullmatch(stem)
+            rotation = rotation_of(match["rotated"]) if match else None
+            asides.setdefault(rotation.live if rotation is not None else stem, []).append(name)
+    return asides
 
 
 def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, Codec | None]]]:
