@@ -33,7 +33,7 @@ check: venv ## Style, types, unit tests, and those of tables that the change tou
 test: venv ## In minutes: check, live, and a smoke of all else (REQUIRE_ALL=1: a skip fails)
 	@$(BIN)/python tests/run test
 
-test-all: venv ## Everything that this machine can run (REUSE=1: but what passed on these very files)
+test-all: venv ## Everything that this machine can run (REUSE=1: but what passed on these very files; PART=2/3)
 	@$(BIN)/python tests/run test-all
 
 test-changed: venv ## The tests of what changed since the last commit (BASE=main: since another one)

@@ -13,6 +13,7 @@ from alone import command_for
 from faults import settings
 from log_tails import tails_below
 from logpipeline.embedded import EmbeddedServer, ServerOptions
+from tiers.part import Part
 
 # Fixtures of tests on a real Kubernetes.
 pytest_plugins = ["cluster.fixtures"]
@@ -22,6 +23,8 @@ SAID = "said"
 LOGS_SHOWN_MAX = 20
 LOG_TAIL_BYTES = 6_000
 TIERS = ("unit", "tables", "protocol", "live", "faults", "operator", "cluster", "spark")
+# Of these, `make test` runs those that are marked `smoke`.
+LONG_TIERS = ("faults", "operator", "cluster", "spark", "simulation")
 TESTS = Path(__file__).parent
 # Each keeps a cluster busy for minutes.
 LONGEST_FILES = ("test_e2e_table.py", "test_cli_plugin.py", "test_e2e_faults.py")
@@ -66,15 +69,41 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", settings.seeds(), ids=lambda seed: f"SEED={seed}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, which is its folder, and begin with the longest files: what
-    runs beside them then ends at about the same time.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, which is its folder, leave out the long ones that are not asked
+    for, and begin with the longest files: what runs beside them then ends at about the same time.
     """
+    _leave_out(config, items)
     items.sort(key=lambda item: item.path.name not in LONGEST_FILES)
     for item in items:
         tier = _tier_of(item.path)
         if tier in TIERS:
             item.add_marker(tier)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests that are not in the part of them that is to be run."""
+    try:
+        part = Part.wanted()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    if part is None:
+        return
+    long_ones = {item.nodeid: _tier_of(item.path) for item in items if _is_long(item)}
+    chosen = set[str]()
+    for tier in set(long_ones.values()):
+        chosen |= part.chosen(tier, [test for test, its in long_ones.items() if its == tier])
+    others = long_ones.keys() - chosen
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+    items[:] = [item for item in items if item.nodeid not in others]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    """Return whether `make test` leaves *item* out. Those of the newest Spark are few."""
+    if item.get_closest_marker("long"):
+        return True
+    is_short = item.get_closest_marker("smoke") or item.get_closest_marker("spark43")
+    return _tier_of(item.path) in LONG_TIERS and not is_short
 
 
 @pytest.hookimpl(wrapper=True)

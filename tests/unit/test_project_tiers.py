@@ -15,13 +15,14 @@ import pytest
 from alone import command_for
 from log_tails import tails_below
 from tiers import affected
+from tiers.part import VARIABLE, Part
 from tiers.passed import Passed, state_of_files
 from tiers.plans import PLANS
 from tiers.results import Case, Result, cases_in
 from tiers.runner import Runner
 from tiers.schedule import startable, unknown_names
 from tiers.screen import Screen
-from tiers.steps import Step
+from tiers.steps import ROOT, Step
 
 
 def step(name: str, *, load: float = 1.0, after: tuple[str, ...] = (), code: str = "") -> Step:
@@ -329,3 +330,52 @@ def test_logs_are_shown_of_a_folder_whose_parts_go_meanwhile(
     tails = list(tails_below(tmp_path, logs_max=9, bytes_max=3))
 
     assert tails == [(tmp_path / "a.log", "aid")]
+
+
+@pytest.mark.parametrize("tier", ["faults", "cluster"])
+@pytest.mark.parametrize("of", [1, 2, 3, 7])
+def test_each_long_test_is_in_one_part(tier: str, of: int) -> None:
+    """Where tests of a file share what is dear, all of them are."""
+    tests = [f"tests/{tier}/test_{file}.py::test_{n}" for file in "abcdefgh" for n in range(20)]
+
+    parts = [Part(number, of).chosen(tier, tests) for number in range(1, of + 1)]
+
+    assert sorted(test for part in parts for test in part) == sorted(tests)
+    assert all(parts)
+    if tier == "cluster":
+        files = [{test.partition("::")[0] for test in part} for part in parts]
+        assert sum(map(len, files)) == 8
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/0"])
+def test_a_part_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """No test would run, and that would look like success."""
+    monkeypatch.setenv(VARIABLE, text)
+
+    with pytest.raises(ValueError, match=f"{VARIABLE}={text}: say which part"):
+        Part.wanted()
+
+
+def test_the_parts_of_a_tier_are_the_tier() -> None:
+    """Each has what `make test` runs, and of the rest what no other one has."""
+    whole = collected("")
+    parts = [collected(f"{number}/3") for number in (1, 2, 3)]
+
+    short = parts[0] & parts[1] & parts[2]
+    assert short == collected("", "-m", "smoke")
+    assert whole == parts[0] | parts[1] | parts[2]
+    assert sum(len(part - short) for part in parts) == len(whole - short)
+
+
+def collected(part: str, *words: str) -> set[str]:
+    """Return the tests of one tier that pytest finds where *part* is asked for."""
+    command = (sys.executable, "-m", "pytest", "tests/simulation", "--collect-only", "-q")
+    done = subprocess.run(
+        (*command, *words),
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: part},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {line for line in done.stdout.splitlines() if "::" in line}

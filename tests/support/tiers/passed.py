@@ -11,11 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tiers.part import VARIABLE
 from tiers.results import Case, Result
 from tiers.steps import ROOT, Step
 
 # What changes which tests run, or how many.
-VARIABLES = ("REQUIRE_ALL", "SOAK", "SEED", "FAULT_ROUNDS", "HYPOTHESIS_PROFILE")
+VARIABLES = ("REQUIRE_ALL", "SOAK", "SEED", "FAULT_ROUNDS", "HYPOTHESIS_PROFILE", VARIABLE)
 
 
 class Passed:
