@@ -13,6 +13,7 @@ from alone import command_for
 from faults import settings
 from log_tails import tails_below
 from logpipeline.embedded import EmbeddedServer, ServerOptions
+from tiers.affected import QUICK
 from tiers.part import Part
 
 # Fixtures of tests on a real Kubernetes.
@@ -23,8 +24,6 @@ SAID = "said"
 LOGS_SHOWN_MAX = 20
 LOG_TAIL_BYTES = 6_000
 TIERS = ("unit", "tables", "protocol", "live", "faults", "operator", "cluster", "spark")
-# Of these, `make test` runs those that are marked `smoke`.
-LONG_TIERS = ("faults", "operator", "cluster", "spark", "simulation")
 TESTS = Path(__file__).parent
 # Each keeps a cluster busy for minutes.
 LONGEST_FILES = ("test_e2e_table.py", "test_cli_plugin.py", "test_e2e_faults.py")
@@ -103,7 +102,7 @@ def _is_long(item: pytest.Item) -> bool:
     if item.get_closest_marker("long"):
         return True
     is_short = item.get_closest_marker("smoke") or item.get_closest_marker("spark43")
-    return _tier_of(item.path) in LONG_TIERS and not is_short
+    return _tier_of(item.path) not in QUICK and not is_short
 
 
 @pytest.hookimpl(wrapper=True)

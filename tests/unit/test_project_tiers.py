@@ -335,7 +335,7 @@ def test_logs_are_shown_of_a_folder_whose_parts_go_meanwhile(
 @pytest.mark.parametrize("tier", ["faults", "cluster"])
 @pytest.mark.parametrize("of", [1, 2, 3, 7])
 def test_each_long_test_is_in_one_part(tier: str, of: int) -> None:
-    """Where tests of a file share what is dear, all of them are."""
+    """In a tier that keeps the tests of a file together, each file is in one part."""
     tests = [f"tests/{tier}/test_{file}.py::test_{n}" for file in "abcdefgh" for n in range(20)]
 
     parts = [Part(number, of).chosen(tier, tests) for number in range(1, of + 1)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from components.log_chain import Folder, append, joined
+from components.log_chain import Folder, append, joined, pack
 from logpipeline_shipper.files import file_identity
 from logpipeline_shipper.files.generations import LISTING_WAIT_S
 from logpipeline_shipper.files.open_file import look_at
@@ -317,8 +317,8 @@ def test_a_packed_file_beside_the_live_one_is_read(tmp_path: Path, ending: str) 
 
 @pytest.fixture
 def header_alone(tmp_path: Path) -> Folder:
-    """Return a folder whose log begins with what all of the log before it was, which was never
-    seen; what was seen is read.
+    """Return a folder with three logs: the first one was read; the second one has only a header and
+    lies in `hidden`, so that no listing showed it; the live one has the same header.
     """
     folder = Folder(tmp_path)
     append(folder.live, HEADER + b"1\n")
@@ -331,10 +331,10 @@ def header_alone(tmp_path: Path) -> Folder:
     return folder
 
 
-def pack_younger(path: Path, live: Path) -> None:
-    """Pack a header into *path*, which is younger than *live* by the clock of the file system."""
+def pack_younger(path: Path, live: Path, header: bytes = HEADER) -> None:
+    """Pack *header* into *path*, which is younger than *live* by the clock of the file system."""
     while True:
-        path.write_bytes(gzip.compress(HEADER))
+        pack(path, header)
         if look_at(path, follow_link=False).born_ns > look_at(live, follow_link=False).born_ns:
             return
         path.unlink()
@@ -369,15 +369,23 @@ def test_a_header_that_was_packed_holds_the_next_log_up_for_a_listing(
     assert joined(folder.read()) == HEADER + HEADER + b"2\n"
 
 
+def read_and_packed(folder: Folder, header: bytes = HEADER) -> bytes:
+    """Let *folder* have a former log, and a live one that is only *header*. Return what was read of
+    both before the live one was packed under another name.
+    """
+    append(folder.live.with_name("app.log.2"), header + b"1\n")
+    append(folder.live, header)
+    arrived = joined(folder.drain())
+    pack_younger(folder.live.with_name("app.log.1.gz"), folder.live, header)
+    return arrived
+
+
 def test_a_header_that_is_packed_before_the_log_is_truncated_is_read_once(
     tmp_path: Path,
 ) -> None:
     """As `gzip -c app.log > app.log.1.gz && truncate -s 0 app.log` does it."""
     folder = Folder(tmp_path)
-    append(folder.live.with_name("app.log.2"), HEADER + b"1\n")
-    append(folder.live, HEADER)
-    arrived = joined(folder.read())
-    pack_younger(folder.live.with_name("app.log.1.gz"), folder.live)
+    arrived = read_and_packed(folder)
     arrived += joined(folder.read())
     os.truncate(folder.live, 0)
     append(folder.live, b"2\n")
@@ -392,12 +400,27 @@ def test_a_short_copy_of_a_log_that_is_long_there_is_a_copy(
     """As logrotate's `copy` and `compress` make it every day."""
     monkeypatch.setattr(file_identity, "_PACKED_WITHIN_NS", 0)
     folder = Folder(tmp_path)
-    append(folder.live.with_name("app.log.2"), HEADER + b"1\n")
-    append(folder.live, HEADER)
-    arrived = joined(folder.read())
-    pack_younger(folder.live.with_name("app.log.1.gz"), folder.live)
+    arrived = read_and_packed(folder)
 
     assert arrived + joined(folder.drain()) == HEADER + b"1\n" + HEADER
+
+
+def test_a_copy_of_more_bytes_than_a_header_has_is_a_copy_at_once(tmp_path: Path) -> None:
+    """No two logs begin with so many equal bytes by chance; newer lines need not wait."""
+    folder = Folder(tmp_path)
+    arrived = read_and_packed(folder, SAME_LINES)
+    append(folder.live, b"2\n")
+
+    assert arrived + joined(folder.drain()) == SAME_LINES + b"1\n" + SAME_LINES + b"2\n"
+
+
+def test_a_packed_file_without_a_byte_holds_nothing_up(tmp_path: Path) -> None:
+    """Whatever it is, there is nothing to read."""
+    folder = Folder(tmp_path)
+    arrived = read_and_packed(folder, b"")
+    append(folder.live, b"2\n")
+
+    assert arrived + joined(folder.read()) == b"1\n2\n"
 
 
 def test_a_header_that_was_renamed_while_its_folder_was_listed_is_no_copy_of_the_next_log(

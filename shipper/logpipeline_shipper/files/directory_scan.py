@@ -156,10 +156,11 @@ def chain_files(
             file = _observe(folder, name, codec, follow_link, is_live=name == live)
             if file is not None:
                 files[file.key] = file  # of two hard links the newer name counts
-        if files:
-            chains[live] = _by_age(list(files.values()))
+        if not files:
+            continue
+        chains[live] = _by_age(list(files.values()))
         aside = _youngest(folder, asides.get(live, ()), follow_link)
-        if files and aside is not None and aside.key not in files:
+        if aside is not None and aside.key not in files:
             # It was the live file before the one that is there now.
             place = len(files) - chains[live][-1].is_live
             chains[live].insert(place, replace(aside, is_aside=True))
@@ -167,6 +168,7 @@ def chain_files(
 
 
 def _youngest(folder: OpenFolder, names: Iterable[str], follow_link: bool) -> ChainFile | None:
+    """Return the youngest of the files *names* that are there."""
     observed = [_observe(folder, name, None, follow_link, is_live=False) for name in names]
     there = [file for file in observed if file is not None]
     return max(there, key=lambda file: (file.born_ns, file.mtime_ns), default=None)

@@ -27,7 +27,7 @@ from logpipeline_shipper.files.reader import Content, Reader, Recent
 # Two files side by side are compared in so many places, so many bytes in each.
 _COMPARED_BYTES = 64 * 1024
 _COMPARED_PLACES = 16
-# A rotator that packs a renamed log begins to within so long of the new log's birth.
+# A rotator begins to pack a log within so long after it made the next one.
 _PACKED_WITHIN_NS = 60 * 10**9
 
 
@@ -99,12 +99,12 @@ class New:
 
 
 class Awaited(Enum):
-    """What decides on a file; it is new if that does not come in time."""
+    """What decides on a file. One for which an end or a truncation does not come in time is new."""
 
     LISTING = "listing"  # the next one
     END = "end"  # it is packed and lacks its end, with which it may be a copy
-    # It holds no more than a header, with which other files of the log begin, the live one too: it
-    # is a copy of that one if that one is truncated now.
+    # It is packed and holds only a header, with which the live file and others begin: it is a copy
+    # of the live file if that one is truncated now.
     TRUNCATION = "truncation"
 
 
@@ -294,10 +294,10 @@ class FileMatcher:
                     is_copy = self._is_copied_from(file, content, original)
                     if is_copy is None:
                         return Unsure(file)
-                    if is_copy and self._may_be_former(file, content, original, originals):
-                        return Unsure(file, awaited=Awaited.TRUNCATION)
                     if is_copy:
-                        return Shadow(file, original.generation)
+                        may_be_former = self._may_be_former(file, content, original, originals)
+                        awaiting = Unsure(file, awaited=Awaited.TRUNCATION)
+                        return awaiting if may_be_former else Shadow(file, original.generation)
                 for other in [] if file.is_live else begun:
                     # A renamed file is older than the new log; a younger one was copied from it.
                     is_younger = 0 < other.born_ns < file.born_ns
@@ -352,17 +352,16 @@ class FileMatcher:
     def _may_be_former(
         self, file: ChainFile, content: Content, original: Same, others: Sequence[Same]
     ) -> bool:
-        """Return whether *file*, which holds *content*, with which *original* begins, may be the
-        log of before that one was begun, packed since then: it holds nothing but a header, with
-        which one of the *others* begins as well.
+        """Return whether *file*, whose *content* is that with which *original* begins, may be the
+        log before that one, and was packed late: *content* is only a header, with which another one
+        of *others* begins as well.
         """
         live = original.file
-        if not (live.is_live and content.compressed):
+        is_early = file.born_ns - live.born_ns <= _PACKED_WITHIN_NS
+        if not (content.compressed and live.is_live and is_early):
             return False
         header = content.read(0, HEAD_BYTES)
-        if not 0 < len(header) < HEAD_BYTES or file.born_ns - live.born_ns > _PACKED_WITHIN_NS:
-            return False
-        return any(
+        return 0 < len(header) < HEAD_BYTES and any(
             other is not original and self._has_header(other.file, header) for other in others
         )
 

@@ -200,6 +200,10 @@ class _Packing:
     seen_s: float
     grown_s: float
 
+    def is_late(self, wait_s: float, now_s: float) -> bool:
+        """Return whether nothing was written to it for *wait_s*, or it was written for too long."""
+        return now_s - self.grown_s >= wait_s or now_s - self.seen_s >= PACKING_MAX_S
+
 
 class UnsureFiles:
     """Files of the last listing that could not be decided on. Newer files wait for them, for
@@ -260,32 +264,25 @@ class UnsureFiles:
     def decided(
         self, findings: Sequence[Finding], now_s: float, *, is_ending: bool
     ) -> list[Finding]:
-        """Return *findings*, where a packed file is new for which what is awaited does not come:
-        nothing is written to it any more, or nothing will happen since all *is_ending*.
+        """Return *findings*, where a packed file is new if what it awaits does not come in time, or
+        cannot come since all *is_ending*.
         """
+        before, self._packing = self._packing, {}
         waits_s = {Awaited.END: self._patience_s, Awaited.TRUNCATION: LISTING_WAIT_S}
-        awaiting = {
-            each.file.identity: waits_s[each.awaited]
-            for each in findings
-            if isinstance(each, Unsure) and each.awaited in waits_s
-        }
-        self._packing = {
-            each.file.identity: self._packing_of(each.file, now_s)
-            for each in findings
-            if each.file.identity in awaiting
-        }
-        given_up = {
-            identity
-            for identity, packing in self._packing.items()
-            if is_ending
-            or now_s - packing.grown_s >= awaiting[identity]
-            or now_s - packing.seen_s >= PACKING_MAX_S
-        }
-        return [New(each.file) if each.file.identity in given_up else each for each in findings]
-
-    def _packing_of(self, file: ChainFile, now_s: float) -> _Packing:
-        known = self._packing.get(file.identity) or _Packing(file.size, now_s, now_s)
-        return known if known.size == file.size else replace(known, size=file.size, grown_s=now_s)
+        decided: list[Finding] = []
+        for finding in findings:
+            wait_s = waits_s.get(finding.awaited) if isinstance(finding, Unsure) else None
+            if wait_s is None:
+                decided.append(finding)
+                continue
+            file = finding.file
+            packing = before.get(file.identity) or _Packing(file.size, now_s, now_s)
+            if packing.size != file.size:
+                packing = replace(packing, size=file.size, grown_s=now_s)
+            self._packing[file.identity] = packing
+            is_late = is_ending or packing.is_late(wait_s, now_s)
+            decided.append(New(file) if is_late else finding)
+        return decided
 
     def note_emptied(self, made: Generation, now_s: float) -> None:
         """Note that *made* was found in a file that was emptied."""

@@ -34,7 +34,7 @@ COMMAND_ARGUMENT = "args"
 EVERYTHING = (CONFTEST, "pyproject.toml", "requirements/dev.txt")
 # Names of files stand in texts alone, in paths and in sentences.
 BETWEEN_NAMES = re.compile(r"[\s/'\"`,:()]+")
-# Tiers that a change runs whole; of the others it runs the smoke.
+# Tiers that a change runs whole, and `make test` too; of the others both run the smoke.
 QUICK = ("unit", "tables", "protocol", "live")
 # Tiers whose tests have servers and folders of their own.
 SIDE_BY_SIDE = ("unit", "tables", "protocol", "live", "faults", "operator")
